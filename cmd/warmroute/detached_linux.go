@@ -1,0 +1,9 @@
+package main
+
+import "syscall"
+
+// detached keeps the terminal's Ctrl-C from the child, so that the demo stops
+// its parts in order, and ends the child should the demo be killed.
+func detached() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+}
