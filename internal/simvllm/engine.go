@@ -27,8 +27,9 @@ type Engine struct {
 	running []*sequence // in the order in which they were admitted
 	inStep  bool        // between Begin and Finish
 
-	events   []Event // not yet handed out
-	outputs  []Output
+	events   []Event  // not yet handed out
+	outputs  []Output // of the last step; its memory is reused
+	admitted []ID     // by the last step; its memory is reused
 	counters Counters
 }
 
@@ -55,6 +56,9 @@ type Step struct {
 	Duration      time.Duration
 	PrefillTokens int // tokens of prompts
 	DecodeSeqs    int // sequences past their prompt
+	// Admitted are the requests that were waiting until now, for the first
+	// time or again. The slice is valid until the next Begin.
+	Admitted []ID
 }
 
 // Output is one generated token.

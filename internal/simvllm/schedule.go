@@ -16,7 +16,7 @@ func (e *Engine) Begin() (Step, bool) {
 	if e.inStep {
 		panic("simvllm: Begin before Finish")
 	}
-	var step Step
+	step := Step{Admitted: e.admitted[:0]}
 	preemptions := e.counters.Preemptions
 	budget := e.scheduleRunning(&step)
 	if e.counters.Preemptions == preemptions {
@@ -25,6 +25,7 @@ func (e *Engine) Begin() (Step, bool) {
 	if len(e.running) == 0 {
 		return Step{}, false
 	}
+	e.admitted = step.Admitted
 	e.inStep = true
 	e.counters.Steps++
 	t := e.cfg.Timing
@@ -73,6 +74,7 @@ func (e *Engine) scheduleWaiting(step *Step, budget int) {
 		}
 		e.waiting = slices.Delete(e.waiting, 0, 1)
 		e.running = append(e.running, s)
+		step.Admitted = append(step.Admitted, s.id)
 		n := min(s.known()-s.computed, budget)
 		e.schedule(s, n, step)
 		budget -= n
