@@ -10,10 +10,9 @@ import "slices"
 //
 // The zero table is empty and ready.
 type table struct {
-	filter  filter
-	blocks  map[blockID]*block
-	root    block
-	skipped uint64 // stored events whose parent was never stored
+	filter filter
+	blocks map[blockID]*block
+	root   block
 }
 
 // blockID is what a hash is unique in.
@@ -53,9 +52,8 @@ func (t *table) apply(b Batch) {
 func (t *table) store(e *Event) {
 	parent := &t.root
 	if e.HasParent {
-		if parent = t.blocks[blockID{e.Group, e.Parent}]; parent == nil {
-			t.skipped++
-			return
+		if parent = t.blocks[blockID{e.Group, e.Parent}]; parent == nil || parent.copies == 0 {
+			return // a reader would not index it either
 		}
 	}
 	if t.blocks == nil {
