@@ -35,6 +35,8 @@ type line struct {
 	} `json:"response"`
 	Decoded   json.RawMessage `json:"decoded"`
 	BlockSize int             `json:"block_size"`
+
+	old bool // of a version whose events do not tell salts
 }
 
 func captures(tb testing.TB) []string {

@@ -91,8 +91,11 @@ func NewPublisher(nc *nats.Conn, endpoint, instance string, rank int, epoch stri
 
 // Publish numbers a batch and hands it on to be sent. It never waits for the
 // network, though it may wait for the copying of a snapshot. The batch must not
-// be written afterwards.
-func (p *Publisher) Publish(b Batch) error { return p.publish(b, Encode(b)) }
+// be written afterwards; its Rank is the publisher's.
+func (p *Publisher) Publish(b Batch) error {
+	b.Rank = p.rank
+	return p.publish(b, Encode(b))
+}
 
 // PublishRaw is Publish for a batch as the worker encoded it. A payload that
 // can't be read is refused, and takes no seq.

@@ -39,20 +39,20 @@ const (
 
 // Message is one batch with its place.
 type Message struct {
-	Epoch string // "" if the sender names none
-	Seq   uint64
-	Batch Batch
-	Size  int // bytes of the payload, for the limit on what waits
+	Epoch   string // "" if the sender names none
+	Seq     uint64
+	Batch   Batch
+	Payload []byte // what Batch was decoded from
 
 	ticket uint64 // the stream's when it began to wait
 }
 
 // Step is what to do next, in the order of the fields.
 type Step struct {
-	Clear  bool    // forget the rank's blocks
-	Load   bool    // apply the snapshot just handed in
-	Apply  []Batch // then these; the slice is reused by the next call
-	Resync string  // ask for a snapshot, with [Stream.Ticket]; the reason, or ""
+	Clear  bool      // forget the rank's blocks
+	Load   bool      // apply the snapshot just handed in
+	Apply  []Message // then these; the slice is reused by the next call
+	Resync string    // ask for a snapshot, with [Stream.Ticket]; the reason, or ""
 }
 
 // StreamCounts counts what a stream saw.
@@ -88,7 +88,7 @@ type Stream struct {
 	wait    []Message
 	bytes   int
 	retired []string
-	apply   []Batch
+	apply   []Message
 }
 
 // Phase says how far the state is known.
@@ -232,7 +232,7 @@ func (s *Stream) Snapshot(ticket uint64, epoch string, next uint64) Step {
 			return false
 		}
 		s.Counts.Late++
-		s.bytes -= m.Size
+		s.bytes -= len(m.Payload)
 		return true
 	})
 	s.next, s.known, s.head, s.probed = next, 0, 0, 0
@@ -298,7 +298,7 @@ func (s *Stream) ask(reason string) string {
 }
 
 func (s *Stream) take(m Message) {
-	s.apply = append(s.apply, m.Batch)
+	s.apply = append(s.apply, m)
 	s.next = m.Seq + 1
 }
 
@@ -311,7 +311,7 @@ func (s *Stream) hold(m Message) bool {
 	}
 	m.ticket = s.ticket
 	s.wait = slices.Insert(s.wait, at, m)
-	s.bytes += m.Size
+	s.bytes += len(m.Payload)
 	// The earliest go first: a snapshot is likeliest to hold those.
 	for len(s.wait) > waitMessages || s.bytes > waitBytes && len(s.wait) > 1 {
 		s.Counts.Overflows++
@@ -325,7 +325,7 @@ func (s *Stream) hold(m Message) bool {
 func (s *Stream) drop(seq uint64) {
 	n := 0
 	for n < len(s.wait) && s.wait[n].Seq < seq {
-		s.bytes -= s.wait[n].Size
+		s.bytes -= len(s.wait[n].Payload)
 		s.wait[n] = Message{}
 		n++
 	}

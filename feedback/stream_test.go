@@ -70,7 +70,7 @@ func runCommand(t *testing.T, s *Stream, f []string) string {
 	var step Step
 	switch f[0] {
 	case "recv":
-		m := Message{Epoch: epoch(1), Seq: number(2), Size: 1, Batch: Batch{Time: float64(number(2))}}
+		m := Message{Epoch: epoch(1), Seq: number(2), Batch: Batch{Time: float64(number(2))}}
 		if len(f) > 3 && f[3] == "clear" {
 			m.Batch.Events = []Event{{Kind: AllBlocksCleared}}
 		}
@@ -103,8 +103,8 @@ func describe(s *Stream, step Step, before StreamCounts) string {
 	}
 	if len(step.Apply) > 0 {
 		seqs := "apply"
-		for _, b := range step.Apply {
-			seqs += fmt.Sprintf(" %v", b.Time)
+		for _, m := range step.Apply {
+			seqs += fmt.Sprintf(" %d", m.Seq)
 		}
 		out = append(out, seqs)
 	}
@@ -166,8 +166,8 @@ func TestStreamIsTrueWhenLive(t *testing.T) {
 					applied = append(applied, float64(i))
 				}
 			}
-			for _, b := range step.Apply {
-				applied = append(applied, b.Time)
+			for _, m := range step.Apply {
+				applied = append(applied, m.Batch.Time)
 			}
 			if step.Resync != "" {
 				asked = true
@@ -278,7 +278,7 @@ func check(t *rapid.T, s *Stream, applied []float64, holds string) {
 func TestStreamBoundsWhatWaits(t *testing.T) {
 	var s Stream
 	for seq := range uint64(waitMessages + 100) {
-		s.Receive(Message{Epoch: "a", Seq: seq + 10, Size: 10})
+		s.Receive(Message{Epoch: "a", Seq: seq + 10, Payload: make([]byte, 10)})
 	}
 	if len(s.wait) != waitMessages || s.Counts.Overflows != 100 {
 		t.Errorf("%d wait and %d were dropped, want %d and 100", len(s.wait), s.Counts.Overflows, waitMessages)
@@ -289,7 +289,7 @@ func TestStreamBoundsWhatWaits(t *testing.T) {
 		t.Errorf("%s after %d batches, %d bytes still wait", s.Phase(), len(step.Apply), s.bytes)
 	}
 	for seq := range uint64(10) {
-		s.Receive(Message{Epoch: "a", Seq: s.Next() + 1 + seq, Size: waitBytes / 4})
+		s.Receive(Message{Epoch: "a", Seq: s.Next() + 1 + seq, Payload: make([]byte, waitBytes/4)})
 	}
 	if s.bytes > waitBytes {
 		t.Errorf("%d bytes wait, over %d", s.bytes, waitBytes)
