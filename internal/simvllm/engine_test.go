@@ -374,27 +374,43 @@ func TestStepTimeIsTheSumOfItsParts(t *testing.T) {
 	}
 }
 
+func TestPromptOfOneTokenIsPrefilled(t *testing.T) {
+	e := newEngine(t, Config{BlockSize: 4, Blocks: 6, MaxBatchedTokens: 100, MaxSeqs: 4})
+	mustAdd(t, e, Request{Prompt: ids(0, 1), Answer: ids(0, 2)})
+	first, _ := e.Begin()
+	e.Finish()
+	second, _ := e.Begin()
+	if first.PrefillTokens != 1 || first.DecodeSeqs != 0 || second.PrefillTokens != 0 || second.DecodeSeqs != 1 {
+		t.Errorf("steps %+v and %+v, want one token of a prompt, then one decoding sequence", first, second)
+	}
+}
+
 func TestSequenceWithoutRoomPushesOutTheLastAdmitted(t *testing.T) {
-	// Both fit at first; growing, the first needs what the second has.
+	// Both fit at first; growing, the first needs what the second has. The
+	// second starts over with blocks of its own cached, which is no hit.
 	e := newEngine(t, Config{BlockSize: 4, Blocks: 6, MaxBatchedTokens: 100, MaxSeqs: 4})
 	first := mustAdd(t, e, Request{Prompt: ids(0, 8), Answer: ids(50, 12)})
 	second := mustAdd(t, e, Request{Prompt: ids(100, 8), Answer: ids(150, 8)})
+	third := mustAdd(t, e, Request{Prompt: ids(200, 8), Answer: ids(250, 1)})
 	var finished, admitted []ID
 	for step, ok := e.Begin(); ok; step, ok = e.Begin() {
 		admitted = append(admitted, step.Admitted...)
 		for _, o := range e.Finish().Outputs {
+			if o.Cached != 0 {
+				t.Errorf("request %d: %d tokens cached, want what was there when it came: 0", o.ID, o.Cached)
+			}
 			if o.Done {
 				finished = append(finished, o.ID)
 			}
 		}
 	}
-	if e.Stats().Preemptions == 0 {
-		t.Error("nobody was pushed out")
+	if s := e.Stats(); s.Preemptions != 1 || s.Hits != 0 || s.Queries != 24 {
+		t.Errorf("%d pushed out, %d of %d tokens hit: want 1, 0 of 24", s.Preemptions, s.Hits, s.Queries)
 	}
-	if len(finished) != 2 || finished[0] != first || finished[1] != second {
-		t.Errorf("finished in the order %v, want %d, %d", finished, first, second)
+	if len(finished) != 3 || finished[0] != first {
+		t.Errorf("finished in the order %v, want %d first", finished, first)
 	}
-	if want := []ID{first, second, second}; !slices.Equal(admitted, want) {
+	if want := []ID{first, second, second, third}; !slices.Equal(admitted, want) {
 		t.Errorf("admitted in the order %v, want %v", admitted, want)
 	}
 }
