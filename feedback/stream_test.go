@@ -15,8 +15,7 @@ import (
 var update = flag.Bool("update", false, "write the transcripts anew")
 
 // TestStreamTranscripts runs each file of testdata/stream: lines of commands,
-// and below each what the stream said. A file's batches carry their place as
-// their time, so that what is applied can be told.
+// and below each what the stream said.
 //
 //	recv EPOCH SEQ [clear]   lost EPOCH SEQ   probe   head EPOCH NEXT
 //	suspect   snapshot TICKET EPOCH NEXT   none TICKET   (EPOCH "-": no name)

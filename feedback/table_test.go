@@ -1,11 +1,13 @@
 package feedback
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -303,4 +305,18 @@ func TestSplitKeepsEveryEventWithinTheLimit(t *testing.T) {
 			t.Fatalf("%d chunks hold %d of %d events", len(chunks), len(all), len(events))
 		}
 	})
+}
+
+func slicesSortIDs(ids []blockID) {
+	slices.SortFunc(ids, func(a, b blockID) int { return cmp.Compare(a.hash, b.hash) })
+}
+
+// tokensOf is the tokens of a naive block's path without adapter or salt.
+func tokensOf(path string) []uint32 {
+	_, path, _ = strings.Cut(path, "|")
+	tokens := make([]uint32, len(path)/4)
+	for i := range tokens {
+		tokens[i] = binary.BigEndian.Uint32([]byte(path[4*i:]))
+	}
+	return tokens
 }
