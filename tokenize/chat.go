@@ -1,0 +1,373 @@
+package tokenize
+
+import "bytes"
+
+// message is one message of a chat as vLLM hands it to the template.
+type message struct {
+	role  string
+	text  []byte // its content: text parts are joined by a newline
+	media bool   // the content has a part that is not text: it is not known
+	parts []part // only for templates that take contents as lists
+	raw   *value // a content that is neither text nor parts; never from vLLM
+
+	hasCalls bool
+	calls    []toolCall
+	callID   []byte // JSON of tool_call_id
+	name     []byte // JSON of name
+	thinking []byte // JSON of reasoning or reasoning_content
+}
+
+// part is one content part; text is nil for media.
+type part struct{ text []byte }
+
+// toolCall is a call of an assistant message. The arguments are parsed.
+type toolCall struct {
+	id        []byte // JSON
+	name      value
+	arguments value
+}
+
+// chat is the body of a /v1/chat/completions request: what of it becomes part
+// of the prompt.
+type chat struct {
+	messages   []message
+	tools      *value // as vLLM dumps them; nil for none
+	kwargs     value  // chat_template_kwargs
+	documents  *value
+	generate   bool // add_generation_prompt
+	continues  bool // continue_final_message
+	addSpecial bool // add_special_tokens
+
+	arena []byte // holds the texts
+}
+
+// reset empties c and keeps its memory.
+func (c *chat) reset() {
+	*c = chat{messages: c.messages[:0], arena: c.arena[:0], generate: true}
+}
+
+// readChat reads body, which checkJSON has passed. The last of equal keys
+// counts, as in Python.
+func (c *chat) readChat(body []byte) error {
+	c.reset()
+	var messages, tools, kwargs, documents []byte
+	cur := members(body)
+	for key, val, ok := cur.member(); ok; key, val, ok = cur.member() {
+		switch string(key) {
+		case "messages":
+			messages = val
+		case "tools":
+			tools = val
+		case "chat_template_kwargs":
+			kwargs = val
+		case "documents":
+			documents = val
+		case "add_generation_prompt":
+			c.generate = kindOf(val) == 't'
+			if k := kindOf(val); k != 't' && k != 'f' {
+				return reasonShape
+			}
+		case "continue_final_message":
+			c.continues = kindOf(val) == 't'
+			if k := kindOf(val); k != 't' && k != 'f' {
+				return reasonShape
+			}
+		case "add_special_tokens":
+			c.addSpecial = kindOf(val) == 't'
+			if k := kindOf(val); k != 't' && k != 'f' {
+				return reasonShape
+			}
+		case "chat_template":
+			if isSet(val) {
+				return reasonOwnTemplate
+			}
+		case "truncate_prompt_tokens":
+			if isSet(val) {
+				return reasonTruncate
+			}
+		}
+	}
+	if c.continues && c.generate {
+		return reasonContinue // vLLM refuses it
+	}
+	if err := c.readOptions(tools, kwargs, documents); err != nil {
+		return err
+	}
+	return c.readMessages(messages)
+}
+
+func (c *chat) readOptions(tools, kwargs, documents []byte) error {
+	ok := true
+	if isSet(kwargs) {
+		if c.kwargs, ok = parseValue(kwargs); !ok || c.kwargs.kind != '{' {
+			return reasonShape
+		}
+	}
+	if isSet(documents) {
+		d, ok := parseValue(documents)
+		if !ok || d.kind != '[' {
+			return reasonShape
+		}
+		c.documents = &d
+	}
+	if isSet(tools) {
+		t, ok := parseValue(tools)
+		if !ok || t.kind != '[' {
+			return reasonShape
+		}
+		if len(t.items) == 0 {
+			return nil
+		}
+		if !dumpTools(&t) {
+			return reasonShape
+		}
+		c.tools = &t
+	}
+	return nil
+}
+
+// dumpTools puts tools in the form of pydantic's model_dump: declared fields
+// first, absent ones null, then the others as they came.
+func dumpTools(tools *value) bool {
+	for i := range tools.items {
+		t := &tools.items[i]
+		fn, ok := t.get("function")
+		if !ok || fn.kind != '{' {
+			return false
+		}
+		if name, _ := fn.get("name"); name.kind != '"' {
+			return false
+		}
+		fn = fn.reorder("name", "description", "parameters")
+		kind, ok := t.get("type")
+		if !ok {
+			kind = value{kind: '"', text: "function"}
+		}
+		dumped := t.reorder("type", "function")
+		dumped.items[0], dumped.items[1] = kind, fn
+		*t = dumped
+	}
+	return true
+}
+
+// reorder returns an object with the given keys first, null when absent.
+func (v *value) reorder(first ...string) value {
+	out := value{kind: '{'}
+	for _, k := range first {
+		item, _ := v.get(k)
+		out.keys, out.items = append(out.keys, k), append(out.items, item)
+	}
+	for i, k := range v.keys {
+		if _, known := out.get(k); !known {
+			out.keys, out.items = append(out.keys, k), append(out.items, v.items[i])
+		}
+	}
+	return out
+}
+
+func (c *chat) readMessages(raw []byte) error {
+	if kindOf(raw) != '[' {
+		return reasonShape
+	}
+	if cap(c.arena) < len(raw) {
+		c.arena = make([]byte, 0, len(raw)+len(raw)/4)
+	}
+	cur := elements(raw)
+	for val, ok := cur.element(); ok; val, ok = cur.element() {
+		if kindOf(val) != '{' {
+			return reasonShape
+		}
+		if err := c.readMessage(val); err != nil {
+			return err
+		}
+	}
+	if len(c.messages) == 0 {
+		return reasonEmpty
+	}
+	return nil
+}
+
+func (c *chat) readMessage(raw []byte) error {
+	var m message
+	var role, content, calls []byte
+	cur := members(raw)
+	for key, val, ok := cur.member(); ok; key, val, ok = cur.member() {
+		switch string(key) {
+		case "role":
+			role = val
+		case "content":
+			content = val
+		case "tool_calls":
+			calls = val
+		case "tool_call_id":
+			m.callID = val
+		case "name":
+			m.name = val
+		case "reasoning", "reasoning_content":
+			m.thinking = val
+		}
+	}
+	if m.role = roleName(role); m.role == "" {
+		text, ok := appendString(nil, role)
+		if m.role = string(text); !ok || m.role == "" {
+			return reasonShape
+		}
+	}
+	if err := c.readContent(&m, content); err != nil {
+		return err
+	}
+	if m.role == "assistant" && isSet(calls) {
+		if err := m.readCalls(calls); err != nil {
+			return err
+		}
+	}
+	c.messages = append(c.messages, m)
+	return nil
+}
+
+// roleName is a usual role without an allocation, or "".
+func roleName(raw []byte) string {
+	switch string(raw) {
+	case `"user"`:
+		return "user"
+	case `"assistant"`:
+		return "assistant"
+	case `"system"`:
+		return "system"
+	case `"tool"`:
+		return "tool"
+	}
+	return ""
+}
+
+// readContent reads a content: a string, null or none, or a list of parts.
+func (c *chat) readContent(m *message, raw []byte) error {
+	start := len(c.arena)
+	switch kindOf(raw) {
+	case 0, 'n':
+	case '"':
+		var ok bool
+		if c.arena, ok = appendString(c.arena, raw); !ok {
+			return reasonSurrogate
+		}
+	case '[':
+		cur := elements(raw)
+		for val, ok := cur.element(); ok; val, ok = cur.element() {
+			if err := c.readPart(m, val, start); err != nil {
+				return err
+			}
+		}
+	default:
+		return reasonShape
+	}
+	m.text = c.arena[start:len(c.arena):len(c.arena)]
+	return nil
+}
+
+// readPart appends a part's text to the message's text, which starts at start
+// in the arena.
+func (c *chat) readPart(m *message, raw []byte, start int) error {
+	field := raw
+	if kindOf(raw) != '"' {
+		var err error
+		if field, err = partText(raw); err != nil {
+			return err
+		}
+	}
+	if field == nil {
+		m.media = true
+		m.parts = append(m.parts, part{})
+		return nil
+	}
+	if len(m.parts) > 0 {
+		c.arena = append(c.arena, '\n')
+	}
+	begin := len(c.arena)
+	var ok bool
+	if c.arena, ok = appendString(c.arena, field); !ok {
+		return reasonSurrogate
+	}
+	m.parts = append(m.parts, part{text: c.arena[begin:len(c.arena):len(c.arena)]})
+	return nil
+}
+
+// partText returns the JSON string of a text part, nil for any other part.
+func partText(raw []byte) ([]byte, error) {
+	if kindOf(raw) != '{' {
+		return nil, reasonShape
+	}
+	var kind, text, refusal []byte
+	cur := members(raw)
+	for key, val, ok := cur.member(); ok; key, val, ok = cur.member() {
+		switch string(key) {
+		case "type":
+			kind = val
+		case "text":
+			text = val
+		case "refusal":
+			refusal = val
+		}
+	}
+	if kindOf(kind) != '"' {
+		return nil, reasonShape
+	}
+	switch string(kind) {
+	case `"text"`:
+	case `"refusal"`:
+		text = refusal
+	default:
+		return nil, nil //nolint:nilnil // no text is an answer of its own
+	}
+	if kindOf(text) != '"' {
+		return nil, reasonShape
+	}
+	return text, nil
+}
+
+// readCalls reads tool_calls as vLLM does: an empty list is as none, arguments
+// are parsed, absent or empty ones are an empty object.
+func (m *message) readCalls(raw []byte) error {
+	list, ok := parseValue(raw)
+	if !ok || list.kind != '[' {
+		return reasonShape
+	}
+	for i := range list.items {
+		call := &list.items[i]
+		fn, ok := call.get("function")
+		if !ok || fn.kind != '{' {
+			return reasonShape
+		}
+		var t toolCall
+		t.name, _ = fn.get("name")
+		args, _ := fn.get("arguments")
+		switch args.kind {
+		case 'n':
+			args = value{kind: '{'}
+		case '"':
+			if args.text == "" {
+				args = value{kind: '{'}
+				break
+			}
+			text := bytes.Trim([]byte(args.text), " \t\r\n")
+			if err := checkJSON(text); err != nil {
+				return reasonShape
+			}
+			if args, ok = parseValue(text); !ok {
+				return reasonShape
+			}
+		case '{', '[':
+		default:
+			return reasonShape
+		}
+		if t.name.kind != '"' {
+			return reasonShape
+		}
+		if id, ok := call.get("id"); ok {
+			t.id = id.appendJSON(nil, -1, 0)
+		}
+		t.arguments = args
+		m.calls = append(m.calls, t)
+	}
+	m.hasCalls = len(m.calls) > 0
+	return nil
+}
