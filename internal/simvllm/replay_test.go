@@ -71,7 +71,7 @@ func readCapture(t *testing.T, path string) (lines []capture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // read only
 	z, err := gzip.NewReader(f)
 	if err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func TestStreamSaysTheSameAsTheWholeAnswer(t *testing.T) {
 	b := start(t)
 	whole := b.post("/v1/chat/completions", chat("Hello", `,"max_tokens":40,"n":2,"return_token_ids":true`))
 	resp := b.do(t.Context(), http.MethodPost, "/v1/chat/completions", chat("Hello", `,"max_tokens":40,"n":2,"return_token_ids":true,"stream":true`))
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // read only
 	if got := resp.Header.Get("Content-Type"); got != "text/event-stream; charset=utf-8" {
 		t.Errorf("Content-Type %q", got)
 	}
@@ -116,7 +116,7 @@ func TestStreamSaysTheSameAsTheWholeAnswer(t *testing.T) {
 func TestStreamHasUsageInItsLastEventIfAskedFor(t *testing.T) {
 	b := start(t)
 	resp := b.do(t.Context(), http.MethodPost, "/v1/completions", completion(`"Once upon a time"`, `,"stream":true,"stream_options":{"include_usage":true}`))
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // read only
 	events := b.events(resp.Body)
 	last := events[len(events)-1]
 	if last.Usage == nil || last.Usage.CompletionTokens != defaultCompletion || len(last.Choices) != 0 {
@@ -166,7 +166,7 @@ func TestPromptMayBeTextIdsOrListsOfEither(t *testing.T) {
 }
 
 func TestErrorsComeInTheEnvelopeOfVLLM(t *testing.T) {
-	b := start(t, func(o *Options) { o.Engine.Blocks = 5 }) // 64 tokens
+	b := start(t, func(o *Options) { o.Engine.Blocks = 513 }) // 8192 tokens
 	const chats, texts = "/v1/chat/completions", "/v1/completions"
 	for _, tt := range []struct {
 		name, path, body string
@@ -181,11 +181,12 @@ func TestErrorsComeInTheEnvelopeOfVLLM(t *testing.T) {
 		{"empty ids", texts, completion(`[[1],[]]`, ""), 400, "BadRequestError", "prompt"},
 		{"no answers", texts, completion(`"a"`, `,"n":0`), 400, "BadRequestError", "n"},
 		{"too many answers", texts, completion(`["a","b"]`, `,"n":1000`), 400, "BadRequestError", "n"},
+		{"too many tokens in all", texts, completion(`"a"`, `,"n":1024,"max_tokens":5000`), 400, "BadRequestError", "n"},
 		{"no tokens", texts, completion(`"a"`, `,"max_tokens":0`), 400, "BadRequestError", "max_tokens"},
 		{"empty salt", texts, completion(`"a"`, `,"cache_salt":""`), 400, "BadRequestError", "cache_salt"},
 		{"stream options of no stream", texts, completion(`"a"`, `,"stream_options":{"include_usage":true}`), 400, "BadRequestError", "stream_options"},
-		{"prompt longer than the cache", chats, chat(prompt("whales", 20), ""), 400, "BadRequestError", "input_tokens"},
-		{"answer longer than the cache", texts, completion(`"a"`, `,"max_tokens":64`), 400, "BadRequestError", "max_tokens"},
+		{"prompt longer than the cache", chats, chat(prompt("whales", 2000), ""), 400, "BadRequestError", "input_tokens"},
+		{"answer longer than the cache", texts, completion(`"a"`, `,"max_tokens":8192`), 400, "BadRequestError", "max_tokens"},
 		{"neither kind", "/invocations", `{"inputs":"a"}`, 400, "BadRequestError", "prompt"},
 		{"tokens missing", "/detokenize", `{}`, 400, "BadRequestError", "tokens"},
 		{"adapter missing", "/v1/load_lora_adapter", `{}`, 400, "BadRequestError", "lora_name"},

@@ -38,7 +38,7 @@ func newMetrics(reg prometheus.Registerer, model string) (*metrics, error) {
 		}
 		*h.to = histogram
 	}
-	m.success = prometheus.NewCounterVec(prometheus.CounterOpts{
+	m.success = prometheus.NewCounterVec(prometheus.CounterOpts{ //nolint:promlinter // the name is vLLM's
 		Name: "vllm:request_success_total", Help: "Requests that came to their end.", ConstLabels: m.labels,
 	}, []string{"finished_reason"})
 	return m, reg.Register(m.success)

@@ -13,6 +13,7 @@ import (
 const (
 	maxBody    = 64 << 20 // bytes
 	maxAnswers = 1024     // prompts times choices of one request
+	maxTokens  = 4 << 20  // of all its prompts and answers together, a prompt counted for each answer
 )
 
 // defaultCompletion is vLLM's max_tokens of a completion that names none.
@@ -83,10 +84,14 @@ func (w *Worker) newJob(kind tokenize.Kind, r *request, body []byte) (*job, *api
 	if j.choices < 1 || j.choices > maxAnswers/len(j.prompts) {
 		return nil, badRequest("n", "n must be from 1 to %d for %d prompts, got %d.", maxAnswers/len(j.prompts), len(j.prompts), j.choices)
 	}
+	left := maxTokens
 	for _, prompt := range j.prompts {
 		length, limit, fail := w.length(kind, r, len(prompt))
 		if fail != nil {
 			return nil, fail
+		}
+		if left -= j.choices * (len(prompt) + length); left < 0 {
+			return nil, badRequest("n", "The prompts and answers of one request may have %d tokens in all.", maxTokens)
 		}
 		if length == 0 {
 			j.reason = "stop"

@@ -27,7 +27,7 @@ const modelName = "llama"
 var (
 	openOnce  sync.Once
 	openModel *tokenize.Model
-	openErr   error
+	errOpen   error
 )
 
 // realModel is the Llama 3.1 tokenizer, opened once for all tests.
@@ -35,10 +35,10 @@ func realModel(t testing.TB) *tokenize.Model {
 	t.Helper()
 	path := tokenizetest.Path(t)
 	openOnce.Do(func() {
-		openModel, openErr = tokenize.OpenModel(tokenize.ModelOptions{Name: modelName, TokenizerPath: path, Template: "llama3.1"})
+		openModel, errOpen = tokenize.OpenModel(tokenize.ModelOptions{Name: modelName, TokenizerPath: path, Template: "llama3.1"})
 	})
-	if openErr != nil {
-		t.Fatal(openErr)
+	if errOpen != nil {
+		t.Fatal(errOpen)
 	}
 	return openModel
 }
@@ -139,7 +139,7 @@ type answer struct {
 func (b *bench) call(method, path, body string) (int, answer) {
 	b.t.Helper()
 	resp := b.do(b.t.Context(), method, path, body)
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // read only
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		b.t.Fatal(err)
@@ -225,7 +225,7 @@ func eventually(t testing.TB, so func() bool) {
 func (b *bench) metric(name string) string {
 	b.t.Helper()
 	resp := b.do(b.t.Context(), http.MethodGet, "/metrics", "")
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // read only
 	sc := bufio.NewScanner(resp.Body)
 	for sc.Scan() {
 		if labels, value, ok := strings.Cut(sc.Text(), "} "); ok && strings.HasPrefix(labels, name+"{") {
