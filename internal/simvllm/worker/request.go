@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"maps"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/warmroute/warmroute/internal/simvllm"
 	"github.com/warmroute/warmroute/tokenize"
 )
@@ -22,8 +24,8 @@ const defaultCompletion = 16
 // request is what is read of a body; the rest is ignored.
 type request struct {
 	Model               *string         `json:"model"`
-	Messages            json.RawMessage `json:"messages"`
-	Prompt              json.RawMessage `json:"prompt"`
+	Messages            json.RawMessage `json:"-"`
+	Prompt              json.RawMessage `json:"-"`
 	MaxTokens           *int            `json:"max_tokens"`
 	MaxCompletionTokens *int            `json:"max_completion_tokens"`
 	N                   *int            `json:"n"`
@@ -48,10 +50,30 @@ type job struct {
 	returnIDs    bool
 }
 
-// parse reads a body.
+// parse reads a body. The prompt, nearly all of it, is only skipped here: the
+// tokenizer reads it.
 func parse(body []byte) (*request, *apiError) {
+	fields := gjson.ParseBytes(body)
+	if !gjson.ValidBytes(body) || !fields.IsObject() {
+		return nil, badRequest("", "The body is not a JSON object.")
+	}
 	var r request
-	if err := json.Unmarshal(body, &r); err != nil {
+	small := []byte{'{'}
+	fields.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "messages":
+			r.Messages = json.RawMessage(value.Raw)
+		case "prompt":
+			r.Prompt = json.RawMessage(value.Raw)
+		default:
+			if len(small) > 1 {
+				small = append(small, ',')
+			}
+			small = append(append(append(small, key.Raw...), ':'), value.Raw...)
+		}
+		return true
+	})
+	if err := json.Unmarshal(append(small, '}'), &r); err != nil {
 		return nil, badRequest("", "The body can't be read: %v", err)
 	}
 	return &r, nil

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/tidwall/gjson"
 
 	"github.com/warmroute/warmroute/tokenize"
 )
@@ -72,8 +73,7 @@ func (w *Worker) invocations(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	kind := tokenize.Completion
-	var probe request
-	if json.Unmarshal(body, &probe) == nil && present(probe.Messages) {
+	if messages := gjson.GetBytes(body, "messages"); messages.Exists() && messages.Type != gjson.Null {
 		kind = tokenize.Chat
 	}
 	w.serve(rw, r, kind, body)
