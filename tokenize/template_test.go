@@ -99,3 +99,26 @@ func checkRendering(t *testing.T, tpl template, tc *templateCase) {
 		t.Errorf("got  %q\nwant %q", r.out, *tc.Want)
 	}
 }
+
+// TestEngineRendersAsTransformers needs the official template, which is not in
+// this repository: test/templates/check.py fetches it.
+func TestEngineRendersAsTransformers(t *testing.T) {
+	path := os.Getenv("WARMROUTE_LLAMA31_TEMPLATE")
+	if path == "" {
+		t.Skip("WARMROUTE_LLAMA31_TEMPLATE does not name the official template; see test/templates/check.py")
+	}
+	text, err := readTemplate(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tpl, err := newTemplate(text, "", ""); err != nil || tpl.name() != "llama3.1" {
+		t.Fatalf("the official template is not known as such: %v, %v", tpl, err)
+	}
+	e, err := newEngine(text, "<|begin_of_text|>", "<|eot_id|>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range readCases(t, "testdata/chat_template_cases.json") {
+		t.Run(tc.Name, func(t *testing.T) { checkRendering(t, e, &tc) })
+	}
+}

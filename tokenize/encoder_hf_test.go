@@ -1,0 +1,149 @@
+//go:build hf
+
+package tokenize
+
+import (
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/warmroute/warmroute/tokenize/tokenizetest"
+)
+
+func openBoth(t testing.TB) (*native, Encoder) {
+	t.Helper()
+	data, err := os.ReadFile(tokenizetest.Path(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := newNative(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := newHF(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, h
+}
+
+// envInt is a number from the environment.
+func envInt(t testing.TB, name string, standard int) int {
+	t.Helper()
+	s := os.Getenv(name)
+	if s == "" {
+		return standard
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// TestNativeEqualsHF compares the encoders on random texts: 40,000, or as many
+// as WARMROUTE_DIFF says.
+func TestNativeEqualsHF(t *testing.T) {
+	n, h := openBoth(t)
+	seed := uint64(envInt(t, "WARMROUTE_SEED", 1))
+	texts := envInt(t, "WARMROUTE_DIFF", 40_000)
+	workers := runtime.GOMAXPROCS(0)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(seed, uint64(w)))
+			for range texts / workers {
+				if !compare(t, n, h, randomText(r)) {
+					t.Logf("seed %d, worker %d", seed, w)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("compared %d texts", texts/workers*workers)
+}
+
+func compare(t *testing.T, n *native, h Encoder, text string) bool {
+	t.Helper()
+	// The library's C strings end at a NUL, so it gets the parts between; a NUL
+	// is a word of its own only beside letters, so those texts are left out.
+	text = strings.ReplaceAll(text, "\x00", "\x01")
+	got, err := n.Encode(nil, []byte(text))
+	if err != nil {
+		t.Errorf("native, %q: %v", text, err)
+		return false
+	}
+	want, err := h.Encode(nil, []byte(text))
+	if err != nil {
+		t.Errorf("hf, %q: %v", text, err)
+		return false
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q: got %v, want %v", text, got, want)
+		return false
+	}
+	if got, want := n.Decode(got), h.Decode(got); got != want {
+		t.Errorf("decoded %q, want %q", got, want)
+		return false
+	}
+	return true
+}
+
+func TestNativeEqualsHFOnLongTexts(t *testing.T) {
+	n, h := openBoth(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, text := range sampleTexts() {
+		compare(t, n, h, text)
+	}
+	for range 40 {
+		compare(t, n, h, longText(r, 20_000))
+	}
+	for _, unit := range []string{"a", "é", " ", "=", "ab", "漢", "\n", "1", "\u0301"} {
+		compare(t, n, h, strings.Repeat(unit, 65536/len(unit)))
+	}
+}
+
+func TestHFHeadIsABeginningOfTheWhole(t *testing.T) {
+	_, h := openBoth(t)
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 300 {
+		text := strings.ReplaceAll(randomText(r), "\x00", "")
+		whole, err := h.Encode(nil, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := r.IntN(len(text) + 1)
+		head, err := h.EncodeHead(nil, []byte(text), n)
+		if err != nil || len(head) > len(whole) || !slices.Equal(head, whole[:len(head)]) {
+			t.Fatalf("%q to %d: got %v, %v, want a beginning of %v", text, n, head, err, whole)
+		}
+	}
+}
+
+func TestF08_HFRefusesWhatItCannotBeGiven(t *testing.T) {
+	_, h := openBoth(t)
+	for _, text := range []string{"a\xffb", "a\x00b", "\xed\xa0\x80"} {
+		if ids, err := h.Encode(nil, []byte(text)); Reason(err) == "" || len(ids) > 0 {
+			t.Errorf("%q: got %v, %v: want an error", text, ids, err)
+		}
+	}
+	if ids, err := h.Encode(nil, nil); err != nil || len(ids) > 0 {
+		t.Errorf("no text: got %v, %v", ids, err)
+	}
+}
+
+func BenchmarkHF(b *testing.B) {
+	_, h := openBoth(b)
+	text := []byte(prose(rand.New(rand.NewPCG(5, 6)), 34<<10))
+	b.SetBytes(int64(len(text)))
+	var ids []Token
+	for b.Loop() {
+		ids, _ = h.Encode(ids[:0], text)
+	}
+}
