@@ -312,8 +312,8 @@ func TestHelpSaysThatAnswersAreMadeUp(t *testing.T) {
 }
 
 func TestFlagsReachTheEngine(t *testing.T) {
-	c, _, err := parseFlags([]string{"--tokenizer", "t", "--prefill-rate", "0", "--decode-cost", "0s", "--step-base", "3ms", "--max-seqs", "7",
-		"--max-batched-tokens", "9", "--cache-blocks", "11", "--block-size", "32", "--hash-seed", "5", "--latency-free"})
+	c, _, err := parseFlags(strings.Fields("--tokenizer t --prefill-rate 0 --decode-cost 0s --step-base 3ms --max-seqs 7 " +
+		"--max-batched-tokens 9 --cache-blocks 11 --block-size 32 --hash-seed 5 --latency-free"))
 	if err != nil {
 		t.Fatal(err)
 	}

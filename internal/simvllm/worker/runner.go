@@ -153,7 +153,7 @@ func (r *runner) run(ctx context.Context) {
 	defer r.stop()
 	timer := time.NewTimer(math.MaxInt64)
 	defer timer.Stop()
-	var end time.Time // when the last step ended, or should have
+	end := time.Now() // when the last step ended, or should have
 	for ctx.Err() == nil {
 		step, ok := r.begin()
 		if !ok {
