@@ -91,19 +91,15 @@ func wireEvent(e *simvllm.Event, blockSize int) feedback.Event {
 }
 
 // extraKeys is what the hashes cover beside the tokens: the adapter in each
-// block, the salt in a prompt's first.
+// block, the salt in a prompt's first. A block without any has null.
 func extraKeys(e *simvllm.Event) [][]feedback.ExtraKey {
-	salted := e.Root && e.Scope.Salt != ""
-	if e.Scope.Adapter == "" && !salted {
-		return nil
-	}
 	keys := make([][]feedback.ExtraKey, len(e.Hashes))
 	if e.Scope.Adapter != "" {
 		for i := range keys {
 			keys[i] = []feedback.ExtraKey{{Text: e.Scope.Adapter}}
 		}
 	}
-	if salted {
+	if e.Root && e.Scope.Salt != "" {
 		keys[0] = append(keys[0], feedback.ExtraKey{Text: e.Scope.Salt})
 	}
 	return keys

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -17,7 +18,9 @@ type capture struct {
 	Path         string
 	BlockSize    int `json:"block_size"`
 	NumGPUBlocks int `json:"num_gpu_blocks"`
+	Status       int
 	Body         struct {
+		Model     string
 		MaxTokens int    `json:"max_tokens"`
 		CacheSalt string `json:"cache_salt"`
 		XArgs     any    `json:"vllm_xargs"`
@@ -37,32 +40,12 @@ type capture struct {
 	Decoded []json.RawMessage
 }
 
-// realEvent is an event in a capture, of either wire form.
+// realEvent is an event in a capture.
 type realEvent struct {
-	Type   string        `json:"type"`
-	Hashes []json.Number `json:"block_hashes"`
-	Parent *json.Number  `json:"parent_block_hash"`
-	Tokens []Token       `json:"token_ids"`
-}
-
-func (e *realEvent) UnmarshalJSON(data []byte) error {
-	if data[0] != '[' {
-		type plain realEvent
-		return json.Unmarshal(data, (*plain)(e))
-	}
-	var fields []json.RawMessage
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return err
-	}
-	for i, to := range []any{&e.Type, &e.Hashes, &e.Parent, &e.Tokens} {
-		if i == 2 && e.Type != "BlockStored" || i >= len(fields) {
-			break
-		}
-		if err := json.Unmarshal(fields[i], to); err != nil {
-			return err
-		}
-	}
-	return nil
+	Type   string            `json:"type"`
+	Hashes []json.RawMessage `json:"block_hashes"` // numbers, or bytes in base 64
+	Parent json.RawMessage   `json:"parent_block_hash"`
+	Tokens []Token           `json:"token_ids"`
 }
 
 func readCapture(t *testing.T, path string) (lines []capture) {
@@ -110,11 +93,11 @@ func (n names) real(t *testing.T, c capture) (batch []string) {
 	}
 	for _, e := range events {
 		line := e.Type
-		if e.Parent != nil {
-			line += fmt.Sprint(" after ", n.of(e.Parent.String()))
+		if e.Parent != nil && string(e.Parent) != "null" {
+			line += fmt.Sprint(" after ", n.of(string(e.Parent)))
 		}
 		for _, h := range e.Hashes {
-			line += fmt.Sprint(" ", n.of(h.String()))
+			line += fmt.Sprint(" ", n.of(string(h)))
 		}
 		batch = append(batch, line+fmt.Sprint(e.Tokens))
 	}
@@ -135,48 +118,29 @@ func (n names) ours(events []Event) (batch []string) {
 	return batch
 }
 
-// The engine is given the requests that a real worker of vLLM 0.32 served, one
-// after the other, with the tokens that it generated. The cached tokens of
-// each request, and each batch of events to the last eviction, must be the
-// real worker's.
-func TestReplayOfARealWorkerGivesItsEvents(t *testing.T) {
-	lines := readCapture(t, "testdata/vllm-0.32.0_bs32_sha256.jsonl.gz")
-	e, err := New(Config{BlockSize: lines[0].BlockSize, Blocks: lines[0].NumGPUBlocks, MaxBatchedTokens: 8192, MaxSeqs: 256})
-	if err != nil {
-		t.Fatal(err)
-	}
+// replay gives an engine the requests that a real worker served, one after the
+// other, with the tokens that it generated as far as the capture has them. It
+// returns the batches of events of both, and compares the cached tokens.
+func replay(t *testing.T, lines []capture) (got, want [][]string) {
+	t.Helper()
+	e := newEngine(t, Config{BlockSize: lines[0].BlockSize, Blocks: lines[0].NumGPUBlocks, MaxBatchedTokens: 8192, MaxSeqs: 256})
 	realNames, ourNames := names{}, names{}
-	var want, got [][]string
-	requests := 0
 	for i, c := range lines {
-		if c.Kind == "frames" {
+		switch {
+		case c.Kind == "frames":
 			// The only events without a change of the cache: a client
 			// asked for them.
-			if c.Decoded != nil && lines[i-1].Body.XArgs == nil {
+			if lines[i-1].Body.XArgs == nil {
 				want = append(want, realNames.real(t, c))
 			}
 			continue
-		}
-		if c.Cause == "reset_prefix_cache" && !e.ClearCache() {
+		case c.Cause == "reset_prefix_cache" && !e.ClearCache():
 			t.Fatal("the cache is in use between two requests")
 		}
-		if c.Path == "" {
-			continue
+		if len(c.PromptTokenIDs) == 0 {
+			continue // refused, or not for the engine
 		}
-		requests++
-		answer := make([]Token, c.Body.MaxTokens)
-		copies := 1
-		if c.Cause == "concurrent_identical_x3" {
-			copies = 3
-		} else {
-			answer = answer[:c.Response.Usage.CompletionTokens]
-			copy(answer, c.Response.Choices[0].TokenIDs)
-		}
-		for range copies {
-			if _, err := e.Add(Request{Prompt: c.PromptTokenIDs, Answer: answer, Scope: Scope{Salt: c.Body.CacheSalt}}); err != nil {
-				t.Fatalf("%s: %v", c.Cause, err)
-			}
-		}
+		addCaptured(t, e, c)
 		cached := -1
 		for _, ok := e.Begin(); ok; _, ok = e.Begin() {
 			r := e.Finish()
@@ -189,15 +153,59 @@ func TestReplayOfARealWorkerGivesItsEvents(t *testing.T) {
 			t.Errorf("%s: %d tokens cached, the real worker %d", c.Cause, cached, u.Details.CachedTokens)
 		}
 	}
-	if requests < 270 || len(want) < 480 {
-		t.Fatalf("the capture has only %d requests and %d batches", requests, len(want))
+	return got, want
+}
+
+func addCaptured(t *testing.T, e *Engine, c capture) {
+	t.Helper()
+	answer := make([]Token, c.Body.MaxTokens)
+	copies := 1
+	if c.Cause == "concurrent_identical_x3" {
+		copies = 3
+	} else {
+		answer = answer[:c.Response.Usage.CompletionTokens]
+		copy(answer, c.Response.Choices[0].TokenIDs)
 	}
-	for i := range min(len(got), len(want)) {
-		if !slices.Equal(got[i], want[i]) {
-			t.Fatalf("batch %d:\n got %.300v\nwant %.300v", i, got[i], want[i])
-		}
+	scope := Scope{Salt: c.Body.CacheSalt}
+	if c.Body.Model != "toy" && copies == 1 {
+		scope.Adapter = c.Body.Model
 	}
-	if len(got) != len(want) {
-		t.Errorf("%d batches, the real worker %d", len(got), len(want))
+	for range copies {
+		mustAdd(t, e, Request{Prompt: c.PromptTokenIDs, Answer: answer, Scope: scope})
 	}
+}
+
+// The cached tokens of each request, and each batch of events to the last
+// eviction, are the real worker's (vLLM 0.32).
+func TestReplayOfARealWorkerGivesItsEvents(t *testing.T) {
+	for _, tt := range []struct {
+		file    string
+		batches int  // at least
+		tokens  bool // the capture has the generated tokens
+	}{
+		{"vllm-0.32.0_bs32_sha256.jsonl.gz", 480, true},
+		{"vllm-0.32.0_bs32_sha256_cbor_byteshash_lora.jsonl.gz", 125, false}, // adapters and salts
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			got, want := replay(t, readCapture(t, "testdata/"+tt.file))
+			if len(want) < tt.batches || len(got) != len(want) {
+				t.Errorf("%d batches, the real worker %d, at least %d in the capture", len(got), len(want), tt.batches)
+			}
+			for i := range min(len(got), len(want)) {
+				if !tt.tokens {
+					got[i], want[i] = withoutTokens(got[i]), withoutTokens(want[i])
+				}
+				if !slices.Equal(got[i], want[i]) {
+					t.Fatalf("batch %d:\n got %.300v\nwant %.300v", i, got[i], want[i])
+				}
+			}
+		})
+	}
+}
+
+func withoutTokens(batch []string) []string {
+	for i, line := range batch {
+		batch[i], _, _ = strings.Cut(line, "[")
+	}
+	return batch
 }
