@@ -4,7 +4,7 @@ import "strconv"
 
 // readCompletion reads the prompt of a /v1/completions body: a text, a list of
 // ids, or a list of either, of which the first counts.
-func (m *Model) readCompletion(s *state, body []byte) (whole bool, err error) {
+func (m *Model) readCompletion(s *state, body []byte) error {
 	addSpecial := true
 	var prompt []byte
 	cur := members(body)
@@ -15,15 +15,15 @@ func (m *Model) readCompletion(s *state, body []byte) (whole bool, err error) {
 		case "add_special_tokens":
 			addSpecial = kindOf(val) == 't'
 			if k := kindOf(val); k != 't' && k != 'f' {
-				return false, reasonShape
+				return reasonShape
 			}
 		case "truncate_prompt_tokens":
 			if isSet(val) {
-				return false, reasonTruncate
+				return reasonTruncate
 			}
 		case "prompt_embeds":
 			if isSet(val) {
-				return false, reasonShape
+				return reasonShape
 			}
 		}
 	}
@@ -31,35 +31,34 @@ func (m *Model) readCompletion(s *state, body []byte) (whole bool, err error) {
 		cur := elements(prompt)
 		first, ok := cur.element()
 		if !ok {
-			return false, reasonEmpty
+			return reasonEmpty
 		}
 		if kindOf(first) == '0' {
-			return true, m.readIDs(s, prompt)
+			return m.readIDs(s, prompt)
 		}
 		if kindOf(first) == '[' {
-			return true, m.readIDs(s, first)
+			return m.readIDs(s, first)
 		}
 		prompt = first
 	}
 	if kindOf(prompt) != '"' {
-		return false, reasonShape
+		return reasonShape
 	}
-	if addSpecial {
-		s.ids = append(s.ids, m.encoder.Start()...)
-	}
+	s.start = addSpecial
 	s.chat.reset()
 	text, ok := appendString(s.chat.arena, prompt)
 	s.chat.arena = text[:0]
 	if !ok {
-		return false, reasonSurrogate
+		return reasonSurrogate
 	}
 	s.text.content(text)
-	return m.encodeText(s)
+	return nil
 }
 
 // readIDs reads a prompt of ids. An id beyond the vocabulary is refused by the
 // worker.
 func (m *Model) readIDs(s *state, list []byte) error {
+	s.isIDs = true
 	size := uint64(m.encoder.VocabSize())
 	cur := elements(list)
 	for val, ok := cur.element(); ok; val, ok = cur.element() {

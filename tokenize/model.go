@@ -25,7 +25,8 @@ type ModelOptions struct {
 	// Encoder is "native" or "hf" (needs the build tag hf). Empty: native when it
 	// supports the tokenizer, else hf.
 	Encoder string
-	// CacheBytes bounds the caches of chunks and prefixes. 0: 64 MiB. Below 0: no caches.
+	// CacheBytes bounds the caches of chunks and of prefixes together. 0: 256 MiB.
+	// Below 0: no caches.
 	CacheBytes int64
 }
 
@@ -33,7 +34,8 @@ type ModelOptions struct {
 type Model struct {
 	name     string
 	encoder  Encoder
-	native   *native // the encoder, when it is the native one
+	native   *native      // the encoder, when it is the native one
+	prefixes *prefixCache // nil: none, as for any other encoder
 	template template
 	states   sync.Pool // of *state
 }
@@ -79,6 +81,14 @@ func openModel(o ModelOptions) (*Model, error) {
 	}
 	if o.Encoder != "" && o.Encoder != m.encoder.Name() {
 		return nil, fmt.Errorf("unknown encoder %q: want native or hf", o.Encoder)
+	}
+	if m.native != nil && o.CacheBytes >= 0 {
+		limit := o.CacheBytes
+		if limit == 0 {
+			limit = 256 << 20
+		}
+		m.native.chunks = newChunkCache(limit / 2)
+		m.prefixes = newPrefixCache(limit / 2)
 	}
 	m.template, err = openTemplate(o, data)
 	return m, err

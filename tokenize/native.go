@@ -30,7 +30,7 @@ func (e *native) Encode(dst []Token, text []byte) ([]Token, error) {
 	if !utf8.Valid(text) {
 		return dst, reasonUTF8
 	}
-	return e.encode(dst, text, 0, len(text))
+	return e.encode(dst, text, 0, len(text), nil)
 }
 
 // EncodeHead implements [Encoder]: it stops at the last cut that text[:n]
@@ -42,7 +42,7 @@ func (e *native) EncodeHead(dst []Token, text []byte, n int) ([]Token, error) {
 	if !utf8.Valid(text[:lastWhole(text, n)]) {
 		return dst, reasonUTF8
 	}
-	return e.encode(dst, text, 0, e.headEnd(text, 0, n))
+	return e.encode(dst, text, 0, e.headEnd(text, 0, n), nil)
 }
 
 // headEnd is the last cut that text[:n] decides alone; from is a cut.
@@ -66,7 +66,8 @@ func lastWhole(text []byte, n int) int {
 }
 
 // encode appends the ids of text[from:to], both cuts. The text is valid UTF-8.
-func (e *native) encode(dst []Token, text []byte, from, to int) ([]Token, error) {
+// A trace, if there is one, is told the cuts on the way.
+func (e *native) encode(dst []Token, text []byte, from, to int, t *trace) ([]Token, error) {
 	s, ok := e.scratch.Get().(*scratch)
 	if !ok {
 		s = &scratch{}
@@ -77,7 +78,7 @@ func (e *native) encode(dst []Token, text []byte, from, to int) ([]Token, error)
 		start, end, id := e.specials.next(text, from)
 		var err error
 		if e.chunks != nil {
-			dst, err = e.appendChunks(dst, text[from:start], s)
+			dst, err = e.appendChunks(dst, text, from, start, s, t)
 		} else {
 			dst, err = e.appendPlain(dst, text[from:start], s)
 		}
@@ -86,6 +87,7 @@ func (e *native) encode(dst []Token, text []byte, from, to int) ([]Token, error)
 		}
 		if start < to {
 			dst = append(dst, id)
+			t.mark(mark{end, len(dst), end})
 		}
 		from = end
 	}

@@ -32,9 +32,12 @@ type Prompt struct {
 
 // state is the working memory of one request.
 type state struct {
-	chat chat
-	text rendering
-	ids  []Token
+	chat  chat
+	text  rendering
+	start bool    // the start tokens come before the text
+	isIDs bool    // the prompt came as ids
+	ids   []Token // of the prompt, or of what no cache knew
+	trace trace
 }
 
 // Prompt reads the prompt of a request's body into p, whose memory it reuses.
@@ -43,31 +46,92 @@ type state struct {
 // true beginning of the whole prompt's keys. Of a list of prompts it reads the
 // first. It fails with an [ErrUncertain]; p then holds no chains.
 func (m *Model) Prompt(p *Prompt, kind Kind, body []byte, prefixLength int, roots []Root) error {
-	p.Tokens, p.Whole = 0, false
-	for i := range p.Chains {
-		p.Chains[i].Keys = p.Chains[i].Keys[:0]
-	}
-	chains := p.Chains[:cap(p.Chains)]
-	p.Chains = p.Chains[:0]
+	p.Tokens, p.Whole, p.Chains = 0, false, p.Chains[:0]
 	s, ok := m.states.Get().(*state)
 	if !ok {
 		s = &state{}
 	}
 	defer m.states.Put(s)
-	whole, err := m.read(s, kind, body, prefixLength)
-	if err != nil {
+	if err := m.read(s, kind, body, prefixLength); err != nil {
 		return err
 	}
-	p.Tokens, p.Whole = len(s.ids), whole
-	for i, root := range roots {
-		var keys []blockkey.Key
-		if i < len(chains) {
-			keys = chains[i].Keys[:0]
-		}
+	var err error
+	if m.prefixes == nil || s.isIDs {
+		err = m.chain(s, p, roots)
+	} else {
+		err = m.chainCached(s, p, roots)
+	}
+	if err != nil {
+		p.Tokens, p.Chains = 0, p.Chains[:0]
+		return err
+	}
+	p.Whole = s.text.cut < 0
+	return nil
+}
+
+// chain fills p from the ids of the whole text.
+func (m *Model) chain(s *state, p *Prompt, roots []Root) error {
+	if err := m.encodeText(s); err != nil {
+		return err
+	}
+	for _, root := range roots {
+		keys := p.nextKeys()
 		p.Chains = append(p.Chains, blockkey.Chain{
 			BlockSize: root.BlockSize,
 			Keys:      blockkey.Append(keys, root.Key, s.ids, root.BlockSize),
 		})
+	}
+	p.Tokens = len(s.ids)
+	return nil
+}
+
+// chainCached fills p by way of the caches: for every root the longest known
+// beginning, then the rest of the text.
+func (m *Model) chainCached(s *state, p *Prompt, roots []Root) error {
+	e, text := m.native, s.text.out
+	if s.text.cut >= 0 {
+		text = text[:e.headEnd(text, 0, s.text.cut)]
+	}
+	for _, root := range roots {
+		if root.BlockSize <= 0 {
+			p.Chains = append(p.Chains, blockkey.Chain{})
+			continue
+		}
+		sp := space{root, s.start}
+		keys, parent, at, before := p.nextKeys(), root.Key, 0, 0
+		s.ids = s.ids[:0]
+		known := m.prefixes.find(sp, text)
+		switch {
+		case known != nil:
+			keys = append(keys, known.keys...)
+			if len(keys) > 0 {
+				parent = keys[len(keys)-1]
+			}
+			s.ids = append(s.ids, known.tail...)
+			at, before = known.at, len(known.keys)*root.BlockSize
+		case s.start:
+			s.ids = append(s.ids, e.start...)
+		}
+		s.trace.reset()
+		var err error
+		if s.ids, err = e.encode(s.ids, text, at, len(text), &s.trace); err != nil {
+			return err
+		}
+		keys = blockkey.Append(keys, parent, s.ids, root.BlockSize)
+		m.prefixes.learn(sp, text, known, s.trace.marks, s.ids, keys)
+		p.Tokens = before + len(s.ids)
+		p.Chains = append(p.Chains, blockkey.Chain{BlockSize: root.BlockSize, Keys: keys})
+	}
+	if len(roots) == 0 {
+		return m.chain(s, p, nil)
+	}
+	return nil
+}
+
+// nextKeys is the memory of the keys of the chain that comes next.
+func (p *Prompt) nextKeys() []blockkey.Key {
+	if n := len(p.Chains); n < cap(p.Chains) {
+		return p.Chains[:n+1][n].Keys[:0]
 	}
 	return nil
 }
@@ -76,8 +140,11 @@ func (m *Model) Prompt(p *Prompt, kind Kind, body []byte, prefixLength int, root
 // prompt of ids). It fails with an [ErrUncertain].
 func (m *Model) Tokens(kind Kind, body []byte) (ids []Token, text string, err error) {
 	s := &state{}
-	whole, err := m.read(s, kind, body, 0)
-	if err == nil && !whole {
+	err = m.read(s, kind, body, 0)
+	if err == nil {
+		err = m.encodeText(s)
+	}
+	if err == nil && s.text.cut >= 0 {
 		err = reasonMedia
 	}
 	if err != nil {
@@ -86,47 +153,50 @@ func (m *Model) Tokens(kind Kind, body []byte) (ids []Token, text string, err er
 	return s.ids, string(s.text.out), nil
 }
 
-// read fills s.ids, and reports whether they are the whole prompt.
-func (m *Model) read(s *state, kind Kind, body []byte, limit int) (whole bool, err error) {
-	s.ids = s.ids[:0]
-	if err := checkJSON(body); err != nil {
-		return false, err
-	}
+// read renders the text of a body's prompt, or reads its ids.
+func (m *Model) read(s *state, kind Kind, body []byte, limit int) error {
+	s.ids, s.start, s.isIDs = s.ids[:0], false, false
 	s.text.reset(limit)
+	if err := checkJSON(body); err != nil {
+		return err
+	}
 	if kind == Completion {
 		return m.readCompletion(s, body)
 	}
 	if m.template == nil {
-		return false, reasonTemplate
+		return reasonTemplate
 	}
 	if err := s.chat.readChat(body); err != nil {
-		return false, err
+		return err
 	}
 	for _, k := range s.chat.kwargs.keys {
 		if reservedKwarg(k) {
-			return false, reasonOwnTemplate
+			return reasonOwnTemplate
 		}
 	}
 	if err := m.template.render(&s.text, &s.chat); err != nil {
-		return false, err
+		return err
 	}
+	s.start = s.chat.addSpecial
 	if s.chat.continues && !s.text.done() {
-		if err := continueFinal(&s.text, &s.chat); err != nil {
-			return false, err
-		}
+		return continueFinal(&s.text, &s.chat)
 	}
-	if s.chat.addSpecial {
-		s.ids = append(s.ids, m.encoder.Start()...)
-	}
-	return m.encodeText(s)
+	return nil
 }
 
-// encodeText encodes the rendering up to its cut.
-func (m *Model) encodeText(s *state) (whole bool, err error) {
+// encodeText fills s.ids by encoding the text up to its cut, unless the prompt
+// came as ids.
+func (m *Model) encodeText(s *state) (err error) {
+	if s.isIDs {
+		return nil
+	}
+	if s.start {
+		s.ids = append(s.ids, m.encoder.Start()...)
+	}
 	if s.text.cut < 0 {
 		s.ids, err = m.encoder.Encode(s.ids, s.text.out)
-		return true, err
+	} else {
+		s.ids, err = m.encoder.EncodeHead(s.ids, s.text.out, s.text.cut)
 	}
-	s.ids, err = m.encoder.EncodeHead(s.ids, s.text.out, s.text.cut)
-	return false, err
+	return err
 }
