@@ -1,0 +1,67 @@
+package feedback
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/warmroute/warmroute/scheduler"
+)
+
+// member is an instance of the configuration, with the streams of its ranks.
+type member struct {
+	instance *scheduler.Instance
+	endpoint string
+	name     string
+	model    string
+	feeds    map[int]*feed // by rank
+
+	trust  scheduler.Trust
+	reason string
+}
+
+// feed is one rank's stream and what brings it into the tree.
+type feed struct {
+	member *member
+	rank   int
+	stream Stream
+	applier
+	heard time.Time // the last message or head
+
+	counted StreamCounts // of stream.Counts, already in the metrics
+	seen    prometheus.Gauge
+
+	fetching     bool
+	failures     int       // resyncs in a row that did not end well
+	notBefore    time.Time // the next resync
+	why          string    // the reason of the last resync
+	incompatible string    // why this process's events can't be indexed, or ""
+	gone         bool      // the instance left; a fetch may still be under way
+}
+
+// judge says how far the instance's blocks can be credited: as far as those of
+// its worst rank.
+func (m *member) judge(now time.Time, staleAfter time.Duration) (scheduler.Trust, string) {
+	var heard time.Time
+	trust, reason := scheduler.Blind, "no KV events yet"
+	for _, f := range m.feeds {
+		if f.heard.After(heard) {
+			heard = f.heard
+		}
+		switch {
+		case f.incompatible != "":
+			return scheduler.Stale, f.incompatible
+		case f.stream.Phase() == Recovering:
+			trust, reason = scheduler.Recovering, f.why
+		case f.stream.Phase() == Live && trust != scheduler.Recovering:
+			trust, reason = scheduler.Live, ""
+			if f.stream.Partial() {
+				reason = "no snapshot to be had: blocks from before a loss are not known"
+			}
+		}
+	}
+	if trust == scheduler.Live && now.Sub(heard) > staleAfter && m.instance.InFlight() > 0 {
+		return scheduler.Stale, "it has work and is not heard of"
+	}
+	return trust, reason
+}
