@@ -1,43 +1,48 @@
-// Package radix says which instance holds which block of a prompt.
 package radix
 
 import (
 	"fmt"
-	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-type simpleTicket struct {
-	seq  uint64
-	at   time.Time
-	keys map[Key]bool
-}
-
-type simpleBlock struct {
-	key    Key
-	copies int
-}
-
-type simpleSource struct {
-	blocks map[Hash]simpleBlock
-	held   map[Key]int
-}
-
-type simpleInstance struct {
-	life     uint32
-	capacity int
-	seq      uint64
-	sources  map[Source]*simpleSource
-	tickets  []*simpleTicket // oldest first
-}
-
-// Index is the tree. It is safe for concurrent use.
+// Index is the tree with its instances. It is safe for concurrent use; events
+// of one [Source] must come from one goroutine at a time, since their order
+// matters.
+//
+// Locks are taken in the order of the fields. Match takes none of them.
 type Index struct {
-	mu        sync.Mutex
-	o         Options
-	next      Instance
-	instances map[Instance]*simpleInstance
+	o       Options
+	matcher matcher
+
+	// gate is held for reading by every change, for writing by what needs all
+	// instances to stand still (pruning, a snapshot of several).
+	gate sync.RWMutex
+
+	instancesMu sync.RWMutex
+	instances   []*instance // by handle; nil: removed
+
+	treeMu sync.Mutex
+	tree   tree
+	grave  grave
+	buried int // entries of cleared sources not swept yet
+
+	life   atomic.Uint32
+	bytes  atomic.Int64 // of the instances' tables
+	pruned atomic.Uint64
+}
+
+// instance is one worker; mu guards the rest.
+type instance struct {
+	mu       sync.Mutex
+	now      *contents
+	capacity int
+
+	// Scratch for one change.
+	spans    []span
+	places   []stretch
+	removals []stretch
 }
 
 // New returns an empty index.
@@ -45,306 +50,236 @@ func New(o Options) *Index {
 	if o.DefaultCapacity <= 0 {
 		o.DefaultCapacity = DefaultCapacity
 	}
-	return &Index{o: o, instances: map[Instance]*simpleInstance{}}
+	x := &Index{o: o}
+	x.tree.init()
+	x.matcher.tree = &x.tree
+	return x
 }
 
-// AddInstance returns a new handle.
+// AddInstance returns the handle of a new instance. Handles are not used again.
 func (x *Index) AddInstance() Instance {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	i := x.next
-	x.next++
-	x.instances[i] = &simpleInstance{capacity: x.o.DefaultCapacity, sources: map[Source]*simpleSource{}}
+	x.instancesMu.Lock()
+	defer x.instancesMu.Unlock()
+	i := Instance(len(x.instances))
+	in := &instance{capacity: x.o.DefaultCapacity}
+	x.treeMu.Lock()
+	in.now = x.newContents(i)
+	x.treeMu.Unlock()
+	x.instances = append(x.instances, in)
 	return i
 }
 
-// RemoveInstance forgets i and everything it held.
+// newContents is an instance's fresh start; the caller holds treeMu.
+func (x *Index) newContents(i Instance) *contents {
+	c := &contents{instance: i, life: x.life.Add(1)}
+	x.tree.addSource(c, 0, 0)
+	return c
+}
+
+// enter returns i, locked and protected from pruning; leave undoes it.
+func (x *Index) enter(i Instance) *instance {
+	x.gate.RLock()
+	x.instancesMu.RLock()
+	var in *instance
+	if int(i) < len(x.instances) {
+		in = x.instances[i]
+	}
+	x.instancesMu.RUnlock()
+	if in == nil {
+		x.gate.RUnlock()
+		return nil
+	}
+	in.mu.Lock()
+	if in.now == nil { // removed meanwhile
+		in.mu.Unlock()
+		x.gate.RUnlock()
+		return nil
+	}
+	return in
+}
+
+func (x *Index) leave(in *instance) {
+	in.mu.Unlock()
+	x.gate.RUnlock()
+}
+
+// RemoveInstance forgets i and everything it held, at once for readers; its
+// memory comes back with the next changes or [Index.Expire].
 func (x *Index) RemoveInstance(i Instance) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.instances, i)
+	in := x.enter(i)
+	if in == nil {
+		return
+	}
+	x.treeMu.Lock()
+	x.bury(in.now, in.now.sources)
+	x.treeMu.Unlock()
+	in.now = nil
+	x.leave(in)
+	x.instancesMu.Lock()
+	x.instances[i] = nil
+	x.instancesMu.Unlock()
 }
 
-// SetCapacity sets the most blocks predicted on i at a time.
+// Clear forgets everything that i held or was predicted to hold, on all ranks.
+// It costs the same however much that was.
+func (x *Index) Clear(i Instance) {
+	in := x.enter(i)
+	if in == nil {
+		return
+	}
+	defer x.leave(in)
+	x.treeMu.Lock()
+	defer x.treeMu.Unlock()
+	x.bury(in.now, in.now.sources)
+	in.now = x.newContents(i)
+}
+
+// ClearRank forgets what one rank of i held, and all of i's predictions.
+func (x *Index) ClearRank(i Instance, rank uint16) {
+	in := x.enter(i)
+	if in == nil {
+		return
+	}
+	defer x.leave(in)
+	x.treeMu.Lock()
+	defer x.treeMu.Unlock()
+	c := in.now
+	for c.tickets.live() > 0 {
+		x.tree.dropOldest(c)
+	}
+	c.life = x.life.Add(1)
+	var gone []*source
+	for k := 0; k < len(c.sources); {
+		if s := c.sources[k]; s.rank == rank {
+			x.tree.removeSource(c, s)
+			gone = append(gone, s)
+			continue
+		}
+		k++
+	}
+	grave := &contents{instance: i}
+	for _, s := range gone {
+		s.of = grave // or a later forecast of c would give it slots that nothing sweeps
+	}
+	x.bury(grave, gone)
+	if c.source(0, 0) == nil {
+		x.tree.addSource(c, 0, 0)
+	}
+}
+
+// SetCapacity sets the most blocks predicted on i at a time: its cache's size.
+// 0 means unknown.
 func (x *Index) SetCapacity(i Instance, blocks int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if in := x.instances[i]; in != nil {
-		in.capacity = blocks
-		if blocks <= 0 {
-			in.capacity = x.o.DefaultCapacity
+	in := x.enter(i)
+	if in == nil {
+		return
+	}
+	defer x.leave(in)
+	in.capacity = blocks
+	if blocks <= 0 {
+		in.capacity = x.o.DefaultCapacity
+	}
+	x.treeMu.Lock()
+	defer x.treeMu.Unlock()
+	x.tree.fit(in.now, in.capacity)
+}
+
+// Match appends, for each instance that holds a beginning of keys, how much. Of
+// an instance with several ranks it tells the best one, for each has a cache of
+// its own. It never waits for a change in progress, and allocates nothing if dst
+// has room.
+func (x *Index) Match(dst []Match, keys []Key) []Match { return x.matcher.match(dst, keys) }
+
+// Predict records that a request with these blocks, from the prompt's root, was
+// sent to i: what i is not known to hold it is now predicted to hold. Where that
+// is more than i's capacity, the oldest requests' predictions end.
+func (x *Index) Predict(i Instance, keys []Key, now time.Time) Ticket {
+	in := x.enter(i)
+	if in == nil {
+		return Ticket{}
+	}
+	defer x.after()
+	defer x.leave(in)
+	x.treeMu.Lock()
+	defer x.treeMu.Unlock()
+	var seq uint64
+	seq, in.spans = x.tree.predict(in.now, keys, in.capacity, now, in.spans[:0])
+	if seq == 0 {
+		return Ticket{}
+	}
+	x.tree.fit(in.now, in.capacity)
+	return Ticket{instance: i, life: in.now.life, seq: seq}
+}
+
+// Withdraw ends the predictions of a request that failed, but for blocks that
+// were confirmed or that another request predicted too. It may be called again.
+func (x *Index) Withdraw(t Ticket) {
+	if t.seq == 0 {
+		return
+	}
+	in := x.enter(t.instance)
+	if in == nil {
+		return
+	}
+	defer x.leave(in)
+	if in.now.life != t.life {
+		return
+	}
+	x.treeMu.Lock()
+	defer x.treeMu.Unlock()
+	x.tree.withdraw(in.now, t.seq)
+}
+
+// Expire ends predictions that are past their time to live, and does what
+// clearing left to be done. Call it about once a second.
+func (x *Index) Expire(now time.Time) {
+	x.instancesMu.RLock()
+	n := len(x.instances)
+	x.instancesMu.RUnlock()
+	for i := range n {
+		if x.o.PredictionTTL <= 0 {
+			break
 		}
-		in.trim()
-	}
-}
-
-func (in *simpleInstance) source(s Source) *simpleSource {
-	src := in.sources[s]
-	if src == nil {
-		src = &simpleSource{blocks: map[Hash]simpleBlock{}, held: map[Key]int{}}
-		in.sources[s] = src
-	}
-	return src
-}
-
-func (in *simpleInstance) confirmed(k Key) bool {
-	for _, s := range in.sources {
-		if s.held[k] > 0 {
-			return true
+		if in := x.enter(Instance(i)); in != nil {
+			x.expire(in, now)
+			x.leave(in)
 		}
 	}
-	return false
-}
-
-func (in *simpleInstance) predicted(k Key) bool {
-	for _, t := range in.tickets {
-		if t.keys[k] {
-			return true
-		}
+	for x.sweep(sweepChunk) {
 	}
-	return false
+	x.after()
 }
 
-// unpredict ends the prediction of k.
-func (in *simpleInstance) unpredict(k Key) {
-	for _, t := range in.tickets {
-		delete(t.keys, k)
-	}
-}
-
-func (in *simpleInstance) predictedBlocks() int {
-	all := map[Key]bool{}
-	for _, t := range in.tickets {
-		for k := range t.keys {
-			all[k] = true
-		}
-	}
-	return len(all)
-}
-
-// trim ends the oldest tickets until the rest is within the capacity.
-func (in *simpleInstance) trim() {
-	for len(in.tickets) > 0 && (len(in.tickets) > in.capacity || in.predictedBlocks() > in.capacity) {
-		in.tickets = in.tickets[1:]
+func (x *Index) expire(in *instance, now time.Time) {
+	q := &in.now.tickets
+	for q.live() > 0 && (q.at(0).pieces == nil || now.Sub(q.at(0).at) >= x.o.PredictionTTL) {
+		x.treeMu.Lock()
+		x.tree.dropOldest(in.now)
+		x.treeMu.Unlock()
 	}
 }
 
 // Lookup returns the key of the block that s knows as h.
 func (x *Index) Lookup(s Source, h Hash) (Key, bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	in := x.instances[s.Instance]
-	if in == nil || in.sources[s] == nil {
+	in := x.enter(s.Instance)
+	if in == nil {
 		return 0, false
 	}
-	b, ok := in.sources[s].blocks[h]
-	return b.key, ok
+	defer x.leave(in)
+	src := in.now.source(s.Rank, s.Group)
+	if src == nil {
+		return 0, false
+	}
+	k, ok := src.table.find(h)
+	if !ok {
+		return 0, false
+	}
+	return x.keyAt(src.table.slots[k].at), true
 }
 
-// StoreRoot records a run of blocks from a namespace's root.
-func (x *Index) StoreRoot(s Source, keys []Key, hashes []Hash) error {
-	return x.store(s, nil, keys, hashes)
-}
-
-// Store records a run of blocks after parent.
-func (x *Index) Store(s Source, parent Hash, keys []Key, hashes []Hash) error {
-	return x.store(s, &parent, keys, hashes)
-}
-
-func (x *Index) store(s Source, parent *Hash, keys []Key, hashes []Hash) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func lengths(keys []Key, hashes []Hash) error {
 	if len(keys) != len(hashes) {
 		return fmt.Errorf("%w: %d and %d", ErrLengths, len(keys), len(hashes))
 	}
-	in := x.instances[s.Instance]
-	if in == nil {
-		return ErrUnknownInstance
-	}
-	src := in.source(s)
-	if parent != nil {
-		if _, ok := src.blocks[*parent]; !ok {
-			return ErrUnknownParent
-		}
-	}
-	for i, h := range hashes {
-		b, ok := src.blocks[h]
-		if !ok {
-			b.key = keys[i]
-			src.held[b.key]++
-			in.unpredict(b.key)
-		}
-		b.copies++
-		src.blocks[h] = b
-	}
 	return nil
-}
-
-// Remove records that s dropped one copy of each block.
-func (x *Index) Remove(s Source, hashes []Hash) (unknown int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	in := x.instances[s.Instance]
-	if in == nil {
-		return len(hashes)
-	}
-	src := in.source(s)
-	for _, h := range hashes {
-		b, ok := src.blocks[h]
-		if !ok {
-			unknown++
-			continue
-		}
-		in.unpredict(b.key)
-		b.copies--
-		src.blocks[h] = b
-		if b.copies > 0 {
-			continue
-		}
-		delete(src.blocks, h)
-		src.held[b.key]--
-		if src.held[b.key] == 0 {
-			delete(src.held, b.key)
-		}
-	}
-	return unknown
-}
-
-// Clear forgets everything that i held or was predicted to hold.
-func (x *Index) Clear(i Instance) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if in := x.instances[i]; in != nil {
-		in.life++
-		in.sources, in.tickets = map[Source]*simpleSource{}, nil
-	}
-}
-
-// ClearRank forgets what one rank of i held, and i's predictions.
-func (x *Index) ClearRank(i Instance, rank uint16) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	in := x.instances[i]
-	if in == nil {
-		return
-	}
-	in.life++
-	in.tickets = nil
-	for s := range in.sources {
-		if s.Rank == rank {
-			delete(in.sources, s)
-		}
-	}
-}
-
-// Predict records that a request with these blocks was sent to i.
-func (x *Index) Predict(i Instance, keys []Key, now time.Time) Ticket {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	in := x.instances[i]
-	if in == nil {
-		return Ticket{}
-	}
-	t := &simpleTicket{at: now, keys: map[Key]bool{}}
-	for _, k := range keys {
-		if len(t.keys) == in.capacity {
-			break
-		}
-		if !in.confirmed(k) {
-			t.keys[k] = true
-		}
-	}
-	if len(t.keys) == 0 {
-		return Ticket{}
-	}
-	in.seq++
-	t.seq = in.seq
-	in.tickets = append(in.tickets, t)
-	in.trim()
-	return Ticket{instance: i, life: in.life, seq: t.seq}
-}
-
-// Withdraw ends the predictions of a request that failed.
-func (x *Index) Withdraw(t Ticket) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	in := x.instances[t.instance]
-	if in == nil || t.seq == 0 || t.life != in.life {
-		return
-	}
-	for j, o := range in.tickets {
-		if o.seq == t.seq {
-			in.tickets = append(in.tickets[:j:j], in.tickets[j+1:]...)
-			return
-		}
-	}
-}
-
-// Expire drops predictions past their time to live.
-func (x *Index) Expire(now time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.o.PredictionTTL == 0 {
-		return
-	}
-	for _, in := range x.instances {
-		for len(in.tickets) > 0 && now.Sub(in.tickets[0].at) >= x.o.PredictionTTL {
-			in.tickets = in.tickets[1:]
-		}
-	}
-}
-
-// Match appends one entry for each instance that holds a beginning of keys.
-func (x *Index) Match(dst []Match, keys []Key) []Match {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for i, in := range x.instances {
-		m := Match{Instance: i, Blocks: in.leading(keys, func(k Key) bool { return in.predicted(k) })}
-		for _, s := range in.sources {
-			m.Confirmed = max(m.Confirmed, in.leading(keys, func(k Key) bool { return s.held[k] > 0 }))
-			m.Blocks = max(m.Blocks, in.leading(keys, func(k Key) bool { return s.held[k] > 0 || in.predicted(k) }))
-		}
-		if m.Blocks > 0 {
-			dst = append(dst, m)
-		}
-	}
-	return dst
-}
-
-func (in *simpleInstance) leading(keys []Key, has func(Key) bool) int {
-	for n, k := range keys {
-		if !has(k) {
-			return n
-		}
-	}
-	return len(keys)
-}
-
-// Stats counts what the index holds.
-type Stats struct {
-	Instances int
-	Entries   int // confirmed (source, block) pairs
-	Predicted int // predicted (instance, block) pairs
-	Nodes     int
-	Bytes     int64
-	Pruned    uint64 // entries dropped for MaxBytes since the start
-}
-
-// Stats returns counts, cheap enough for every scrape.
-func (x *Index) Stats() Stats {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	st := Stats{Instances: len(x.instances)}
-	for _, in := range x.instances {
-		st.Predicted += in.predictedBlocks()
-		for _, s := range in.sources {
-			st.Entries += len(s.blocks)
-		}
-	}
-	return st
-}
-
-// Dump writes a readable form of the index.
-func (x *Index) Dump(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "%+v\n", x.Stats())
 }

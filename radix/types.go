@@ -61,6 +61,12 @@ var (
 	ErrUnknownParent = errors.New("radix: unknown parent block")
 	// ErrUnknownInstance is returned for an instance that was never added, or was removed.
 	ErrUnknownInstance = errors.New("radix: unknown instance")
+	// ErrNotChained is returned for keys that the tree knows under another
+	// parent: they can't be the chained keys of this run. What comes before them is stored.
+	ErrNotChained = errors.New("radix: keys are not chained to their parents")
 	// ErrLengths is returned for a run whose keys and hashes differ in number.
 	ErrLengths = errors.New("radix: keys and hashes differ in number")
 )
+
+// Buckets of a histogram: 0, 1, 2–3, 4–7 and so on by doubling.
+const Buckets = 24
