@@ -461,7 +461,7 @@ func TestE01_AHoleIsCountedAndRepaired(t *testing.T) {
 		t.Errorf("%v snapshots loaded, want 1", got)
 	}
 	log := r.log.String()
-	if !strings.Contains(log, "trust=recovering") || !strings.Contains(log, "reason=gap") {
+	if !strings.Contains(log, "trust=RECOVERING") || !strings.Contains(log, "reason=gap") {
 		t.Errorf("the log does not tell of it:\n%s", log)
 	}
 }
