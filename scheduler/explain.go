@@ -26,7 +26,7 @@ type Candidacy struct {
 // Explain is a dry run: the same matching and picking, nothing reserved. The
 // error is [ErrNoInstance].
 func (s *Scheduler) Explain(r *Request) (*Explanation, error) {
-	c := s.scratch.Get().(*scratch) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+	c := s.scratch.Get().(*scratch) // the pool holds nothing else
 	defer s.release(c)
 	v, err := s.variant(c, r.Endpoint, r)
 	if err != nil {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -44,7 +45,7 @@ func (s *Scheduler) Acquire(r *Request, now time.Time) (*Lease, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: endpoint %s was removed", ErrNoInstance, r.Endpoint.name)
 	}
-	c := s.scratch.Get().(*scratch) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+	c := s.scratch.Get().(*scratch) // the pool holds nothing else
 	defer s.release(c)
 	v, err := s.variant(c, e, r)
 	if err != nil {
@@ -137,16 +138,16 @@ func whyNone(e *Endpoint, r *Request) string {
 	case len(counts) == 0:
 		return fmt.Sprintf("endpoint %s has no instances", e.name)
 	}
-	text := fmt.Sprintf("endpoint %s:", e.name)
+	var parts []string
 	for _, why := range []string{"not ready", "excluded", "adapter not loaded", "removed"} {
 		if counts[why] > 0 {
-			text += fmt.Sprintf(" %d %s,", counts[why], why)
+			parts = append(parts, fmt.Sprintf("%d %s", counts[why], why))
 		}
 	}
 	if counts[""] > 0 {
-		text += fmt.Sprintf(" %d in a variant of weight 0,", counts[""])
+		parts = append(parts, fmt.Sprintf("%d in a variant of weight 0", counts[""]))
 	}
-	return text[:len(text)-1]
+	return fmt.Sprintf("of endpoint %s's instances: %s", e.name, strings.Join(parts, ", "))
 }
 
 func (s *Scheduler) release(c *scratch) {

@@ -1,8 +1,6 @@
 package scheduler
 
 import (
-	"slices"
-
 	"github.com/warmroute/warmroute/internal/blockkey"
 	"github.com/warmroute/warmroute/radix"
 )
@@ -65,7 +63,6 @@ type candidate struct {
 // scratch is one request's memory.
 type scratch struct {
 	candidates []candidate
-	order      []int
 	matches    []radix.Match
 	keys       []blockkey.Key
 	at         []int32 // by handle: the candidate's position and one, 0 for none
@@ -155,13 +152,4 @@ func cachedTokens(blocks, blockSize, promptTokens int) int {
 		blocks = min(blocks, (promptTokens-1)/blockSize)
 	}
 	return blocks * blockSize
-}
-
-// sortBy orders all candidates' positions.
-func (c *scratch) sortBy(compare func(a, b *candidate) int) {
-	c.order = c.order[:0]
-	for j := range c.candidates {
-		c.order = append(c.order, j)
-	}
-	slices.SortFunc(c.order, func(a, b int) int { return compare(&c.candidates[a], &c.candidates[b]) })
 }
