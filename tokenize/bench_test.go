@@ -3,6 +3,8 @@ package tokenize
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/warmroute/warmroute/tokenize/tokenizetest"
 )
 
 // BenchmarkPromptHot is a 34 KB chat whose beginning is known: from the body's
@@ -78,7 +80,10 @@ func BenchmarkNative(b *testing.B) {
 }
 
 func BenchmarkOpen(b *testing.B) {
+	path := tokenizetest.Path(b)
 	for b.Loop() {
-		openTest(b, ModelOptions{})
+		if _, err := OpenModel(ModelOptions{TokenizerPath: path}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

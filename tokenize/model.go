@@ -62,7 +62,6 @@ func openModel(o ModelOptions) (*Model, error) {
 		return nil, err
 	}
 	m := &Model{name: o.Name}
-	m.states.New = func() any { return &state{} }
 	if o.Encoder == "" || o.Encoder == "native" {
 		m.native, err = newNative(data)
 		if m.native != nil && err == nil {
@@ -82,16 +81,23 @@ func openModel(o ModelOptions) (*Model, error) {
 	if o.Encoder != "" && o.Encoder != m.encoder.Name() {
 		return nil, fmt.Errorf("unknown encoder %q: want native or hf", o.Encoder)
 	}
-	if m.native != nil && o.CacheBytes >= 0 {
-		limit := o.CacheBytes
-		if limit == 0 {
-			limit = 256 << 20
-		}
-		m.native.chunks = newChunkCache(limit / 2)
-		m.prefixes = newPrefixCache(limit / 2)
+	if m.native != nil {
+		m.useCaches(o.CacheBytes)
 	}
 	m.template, err = openTemplate(o, data)
 	return m, err
+}
+
+// useCaches gives the native encoder caches of ModelOptions.CacheBytes.
+func (m *Model) useCaches(limit int64) {
+	if limit < 0 {
+		return
+	}
+	if limit == 0 {
+		limit = 256 << 20
+	}
+	m.native.chunks = newChunkCache(limit / 2)
+	m.prefixes = newPrefixCache(limit / 2)
 }
 
 // openTemplate finds the chat template, nil for none.

@@ -1,22 +1,46 @@
 package tokenize
 
 import (
+	"os"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/warmroute/warmroute/internal/blockkey"
 	"github.com/warmroute/warmroute/tokenize/tokenizetest"
 )
 
+// nativeOnce parses the tokenizer once for all tests: the race detector makes
+// that take a second.
+var nativeOnce = sync.OnceValues(func() (*native, error) {
+	data, err := os.ReadFile(nativePath)
+	if err != nil {
+		return nil, err
+	}
+	return newNative(data)
+})
+
+var nativePath string // set before nativeOnce runs
+
+// openTest is a model as OpenModel makes it, with caches of its own.
 func openTest(t testing.TB, o ModelOptions) *Model {
 	t.Helper()
 	o.TokenizerPath = tokenizetest.Path(t)
-	m, err := OpenModel(o)
+	pathOnce.Do(func() { nativePath = o.TokenizerPath })
+	e, err := nativeOnce()
 	if err != nil {
 		t.Fatal(err)
 	}
+	n := &native{
+		classes: e.classes, vocab: e.vocab, merges: e.merges, byteID: e.byteID,
+		specials: e.specials, special: e.special, start: e.start, size: e.size,
+	}
+	m := &Model{name: o.Name, encoder: n, native: n, template: &llama31{bos: "<|begin_of_text|>"}}
+	m.useCaches(o.CacheBytes)
 	return m
 }
+
+var pathOnce sync.Once
 
 func TestPromptGivesTheKeysOfItsTokens(t *testing.T) {
 	m := openTest(t, ModelOptions{})
