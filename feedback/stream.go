@@ -9,11 +9,11 @@ import (
 type Phase uint8
 
 const (
-	// Silent: nothing was heard of it yet.
+	// Silent says that nothing was heard of it yet.
 	Silent Phase = iota
-	// Live: every batch up to now was applied.
+	// Live says that every batch up to now was applied.
 	Live
-	// Recovering: something is missing; a snapshot is asked for.
+	// Recovering says that something is missing: a snapshot is asked for.
 	Recovering
 )
 

@@ -115,9 +115,7 @@ func (r *relay) repair(ctx context.Context) (answered bool, err error) {
 		if r.stream.Next() == next {
 			fruitless++
 		}
-		if err := wait(ctx, r.pause); err != nil {
-			return answered, err
-		}
+		wait(ctx, r.pause)
 	}
 	if r.stream.Phase() != feedback.Recovering {
 		return answered, nil // nothing is known yet, so nothing is lost
@@ -208,14 +206,12 @@ func (r *relay) close() error {
 	return r.out.Close()
 }
 
-// wait waits for d or ctx.
-func wait(ctx context.Context, d time.Duration) error {
+// wait waits for d, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
 	case <-t.C:
-		return nil
 	}
 }

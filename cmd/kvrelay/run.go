@@ -64,28 +64,20 @@ func follow(ctx context.Context, r *relay, c config, logger *slog.Logger) error 
 		}
 	}
 	group.Go(func() error { // ends with ctx
-		for {
+		for ctx.Err() == nil {
 			err := subscribe(ctx, c.zmq, c.topic, func() { put(news{connected: true}) }, func(m message) { put(news{message: m}) })
-			if ctx.Err() != nil {
-				return nil
-			}
 			logger.Debug("vLLM is away", "error", err)
-			if wait(ctx, again) != nil {
-				return nil
-			}
+			wait(ctx, again)
 		}
+		return nil
 	})
-	group.Go(func() error {
+	group.Go(func() error { // ends with ctx
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
 			case n := <-queue:
-				err := r.take(ctx, n)
-				if ctx.Err() != nil {
-					return nil
-				}
-				if err != nil {
+				if err := r.take(ctx, n); err != nil && ctx.Err() == nil {
 					return err
 				}
 			}
