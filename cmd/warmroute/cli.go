@@ -25,7 +25,7 @@ Check a configuration:     warmroute config check --config warmroute.yaml`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServeCommand(), newDemoCommand(), newConfigCommand(), newTokenizeCommand(), newTokenizerCommand())
+	root.AddCommand(newServeCommand(), newDemoCommand(), newDoctorCommand(), newConfigCommand(), newTokenizeCommand(), newTokenizerCommand())
 	return root
 }
 

@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/warmroute/warmroute/tokenize"
 )
 
@@ -17,10 +15,12 @@ type models struct {
 	byEndpoint atomic.Pointer[map[string]*openModel]
 }
 
-// openModel is a loaded tokenizer and what it was loaded from.
+// openModel is a loaded tokenizer, what it was loaded from, and whether the
+// workers have contradicted it.
 type openModel struct {
-	options tokenize.ModelOptions
-	model   *tokenize.Model
+	options   tokenize.ModelOptions
+	model     *tokenize.Model
+	distrusts atomic.Bool
 }
 
 func newModels() *models {
@@ -29,21 +29,27 @@ func newModels() *models {
 	return m
 }
 
-// get is the tokenizer of an endpoint, nil where it has none.
+// get is the tokenizer to route an endpoint's requests by, nil where it has
+// none or its tokens are not the workers'.
 func (m *models) get(endpoint string) *tokenize.Model {
-	if open := (*m.byEndpoint.Load())[endpoint]; open != nil {
+	if open := m.open(endpoint); open != nil && !open.distrusts.Load() {
 		return open.model
 	}
 	return nil
+}
+
+// open is the endpoint's tokenizer whatever its trust, nil where it has none.
+func (m *models) open(endpoint string) *openModel {
+	return (*m.byEndpoint.Load())[endpoint]
 }
 
 // prepare opens what the endpoints need and is not open yet, and returns the
 // function that makes it current. Nothing changes when it fails.
 func (m *models) prepare(endpoints []EndpointConfig, logger *slog.Logger) (commit func(), err error) {
 	old := *m.byEndpoint.Load()
-	open := map[tokenize.ModelOptions]*openModel{}
+	opened := map[tokenize.ModelOptions]*openModel{}
 	for _, o := range old {
-		open[o.options] = o
+		opened[o.options] = o
 	}
 	next := map[string]*openModel{}
 	for i, e := range endpoints {
@@ -55,16 +61,14 @@ func (m *models) prepare(endpoints []EndpointConfig, logger *slog.Logger) (commi
 		o := tokenize.ModelOptions{
 			Name: e.Model, TokenizerPath: t.Path, Template: t.Template, Encoder: t.Encoder, CacheBytes: t.CacheBytes,
 		}
-		if open[o] == nil {
+		if opened[o] == nil {
 			model, err := tokenize.OpenModel(o)
 			if err != nil {
 				return nil, fmt.Errorf("endpoints[%d].Tokenizer (%s): %w", i, e.EndpointName, err)
 			}
-			open[o] = &openModel{options: o, model: model}
+			opened[o] = &openModel{options: o, model: model}
 		}
-		next[e.EndpointName] = open[o]
+		next[e.EndpointName] = opened[o]
 	}
 	return func() { m.byEndpoint.Store(&next) }, nil
 }
-
-var _ prometheus.Registerer = nil

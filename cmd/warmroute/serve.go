@@ -30,7 +30,8 @@ const expireEvery = time.Second
 // goroutine reloads.
 type router struct {
 	source source
-	config *Config
+	config *Config                // as the process started with it
+	live   atomic.Pointer[Config] // with the endpoints as they are now
 	level  *slog.LevelVar
 	logger *slog.Logger
 
@@ -107,6 +108,30 @@ func newRouter(src source, cfg *Config, stderr io.Writer) (*router, error) {
 	return r, nil
 }
 
+func (r *router) apiOptions() api.Options {
+	c := r.config
+	return api.Options{
+		Scheduler: r.scheduler, Models: r.models.get, Logger: r.logger, Registry: r.registry, Version: version(),
+		Ready: r.ready, Tree: func() any { return r.held.Stats() },
+		HideReceipt: !c.Receipt, MaxBodyBytes: c.Limits.MaxBodyBytes, Retries: c.Limits.Retries,
+		Timeouts: api.Timeouts{Connect: c.Timeouts.Connect, FirstByte: c.Timeouts.FirstByte, Chunk: c.Timeouts.Chunk},
+	}
+}
+
+// ready says whether a balancer should send requests here. A NATS that is down
+// doesn't make the router unready: it serves without events.
+func (r *router) ready() (ok bool, why string) {
+	switch {
+	case r.draining.Load():
+		return false, "draining"
+	case r.nats == nil:
+		return true, "no NATS configured: the tree lives on predictions"
+	case !r.nats.IsConnected():
+		return true, "NATS is not connected: the tree lives on predictions"
+	}
+	return true, "NATS is connected"
+}
+
 // connect begins the NATS connection and the subscription to the events.
 func (r *router) connect() error {
 	if r.config.NATS.URL == "" {
@@ -138,6 +163,7 @@ func (r *router) apply(cfg *Config) error {
 		return fmt.Errorf("apply the endpoints: %w", err)
 	}
 	commit()
+	r.live.Store(cfg)
 	return nil
 }
 
@@ -155,7 +181,6 @@ func (r *router) reload() {
 		r.logger.Warn("these fields changed and need a restart", "fields", fields)
 	}
 	r.level.Set(level(next.Log.Level))
-	r.config.Endpoints, r.config.Log.Level = next.Endpoints, next.Log.Level
 	r.logger.Info("the changed configuration is live", "endpoints", len(next.Endpoints))
 }
 
@@ -175,6 +200,7 @@ func (r *router) run(ctx context.Context, public, admin net.Listener) error {
 		})
 	}
 	group.Go(func() error { return r.expire(parts) })
+	group.Go(func() error { return r.checkParity(parts) })
 	if r.events != nil {
 		group.Go(func() error { return r.events.Run(parts) })
 	}
@@ -237,6 +263,9 @@ func (r *router) expire(ctx context.Context) error {
 }
 
 func (r *router) close() {
+	if r.api != nil {
+		r.api.Close()
+	}
 	if r.nats != nil {
 		r.nats.Close()
 	}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	parityRetry  = 5 * time.Second // until the workers have answered once
+	parityRepeat = time.Minute     // after that: a worker may be replaced by another build
+)
+
+// parityMetrics say whether the router's tokens are the workers'.
+type parityMetrics struct {
+	equal *prometheus.GaugeVec
+}
+
+func newParityMetrics(r prometheus.Registerer) parityMetrics {
+	m := parityMetrics{equal: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "warmroute_token_parity",
+		Help: "1 while the router's tokens equal the workers' own, 0 while they differ and are not trusted, by endpoint.",
+	}, []string{"endpoint"})}
+	r.MustRegister(m.equal)
+	return m
+}
+
+// checkParity compares the router's tokens with the workers' own, at start and
+// then now and again, off the request path, until ctx ends. Where they differ
+// the endpoint's tokens are not trusted until they are equal again: its
+// requests are matched by raw bytes.
+func (r *router) checkParity(ctx context.Context) error {
+	metrics := newParityMetrics(r.registry)
+	client := &http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		if r.checkParityOnce(ctx, client, metrics) {
+			timer.Reset(parityRepeat)
+		} else {
+			timer.Reset(parityRetry)
+		}
+	}
+}
+
+// checkParityOnce reports whether every endpoint with a tokenizer got a
+// verdict.
+func (r *router) checkParityOnce(ctx context.Context, client *http.Client, metrics parityMetrics) bool {
+	metrics.equal.Reset()
+	complete := true
+	for _, e := range r.live.Load().Endpoints {
+		open := r.models.open(e.EndpointName)
+		if open == nil {
+			continue
+		}
+		verdict, differs := r.endpointParity(ctx, client, e, open)
+		if !verdict {
+			complete = false
+			continue
+		}
+		was := open.distrusts.Swap(differs)
+		if was && !differs {
+			r.logger.Info("tokens equal the workers' again and are trusted", "endpoint", e.EndpointName, "model", e.Model)
+		}
+		value := 1.0
+		if differs {
+			value = 0
+		}
+		metrics.equal.WithLabelValues(e.EndpointName).Set(value)
+	}
+	return complete
+}
+
+// endpointParity compares with each instance: one that differs is enough.
+func (r *router) endpointParity(ctx context.Context, client *http.Client, e EndpointConfig, open *openModel) (verdict, differs bool) {
+	for _, v := range e.ProductionVariants {
+		for _, inst := range v.Instances {
+			for i, body := range probes() {
+				p, err := compareTokens(ctx, client, strings.TrimSuffix(inst.URL, "/"), open.model, e.Model, body)
+				if err != nil {
+					r.logger.Debug("no verdict on tokens", "endpoint", e.EndpointName, "instance", inst.Name, "error", err)
+					break
+				}
+				verdict = true
+				if !p.Equal {
+					differs = true
+					if !open.distrusts.Load() {
+						r.logger.Error("tokens differ from the worker's and are not trusted: check the tokenizer and the chat template",
+							"endpoint", e.EndpointName, "model", e.Model, "instance", inst.Name, "template", templateName(e.Tokenizer),
+							"probe", i, "position", p.At, "ours", p.Ours, "theirs", p.Theirs)
+					}
+					break
+				}
+			}
+		}
+	}
+	return verdict, differs
+}
