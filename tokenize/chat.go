@@ -6,6 +6,7 @@ import "bytes"
 type message struct {
 	role  string
 	text  []byte // its content: text parts are joined by a newline
+	none  bool   // it has no content, which is not the same as an empty one
 	media bool   // the content has a part that is not text: it is not known
 	parts []part // only for templates that take contents as lists
 	raw   *value // a content that is neither text nor parts; never from vLLM
@@ -245,6 +246,7 @@ func (c *chat) readContent(m *message, raw []byte) error {
 	start := len(c.arena)
 	switch kindOf(raw) {
 	case 0, 'n':
+		m.none = true
 	case '"':
 		var ok bool
 		if c.arena, ok = appendString(c.arena, raw); !ok {

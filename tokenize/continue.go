@@ -17,7 +17,8 @@ func continueFinal(r *rendering, c *chat) error {
 		return reasonContinue
 	}
 	after := string(r.out[at+len(text):])
-	if strings.TrimSpace(after) != eot {
+	trailing := !bytes.HasSuffix(last.text, text) // a template may keep it or not
+	if strings.TrimSpace(after) != eot || trailing && after[0] != '<' {
 		return reasonContinue
 	}
 	r.out = r.out[:at+len(text)]

@@ -29,7 +29,16 @@ const mediaMark = "\uE000\uE001warmroute\uE001\uE000"
 const contentLoop = `\bin\s+\w+(\.content|\[\s*['"]content['"]\s*\])|set\s+content\s*=[^%]*%\}[\s\S]*\bin\s+content\b`
 
 func newEngine(text, bos, eos string) (template, error) {
-	compiled, err := jinja.Compile(ownFilters(text))
+	for name, token := range map[string]string{"bos_token": bos, "eos_token": eos} {
+		if token == "" && strings.Contains(text, name) {
+			return nil, fmt.Errorf("the chat template needs %s, which no tokenizer_config.json beside the tokenizer names", name)
+		}
+	}
+	own := ownFilters(text)
+	if used := regexp.MustCompile(`\|\s*map\(\s*['"][^'"]*['"]`).FindString(own); used != "" {
+		return nil, fmt.Errorf("the chat template uses the filter %s), which the engine does not know", used)
+	}
+	compiled, err := jinja.Compile(own)
 	if err != nil {
 		return nil, fmt.Errorf("compile the chat template: %w", err)
 	}
@@ -43,23 +52,29 @@ func newEngine(text, bos, eos string) (template, error) {
 
 func (e *engine) name() string { return "jinja" }
 
-// ownFilters renames the filters trim and tojson inside of {{ }} and {% %}: the
-// engine prefers its own to those that are passed in.
+// ownFilters renames the filters trim, tojson and map('trim') inside of {{ }}
+// and {% %}: the engine prefers its own to those that are passed in.
 func ownFilters(text string) string {
 	block := regexp.MustCompile(`(?s)\{#.*?#\}|\{\{.*?\}\}|\{%.*?%\}`)
-	item := regexp.MustCompile(`(?s)'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\|\s*(?:trim|tojson)\b`)
+	item := regexp.MustCompile(`(?s)'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\|\s*(?:trim|tojson)\b|` + mapTrim)
 	return block.ReplaceAllStringFunc(text, func(b string) string {
 		if strings.HasPrefix(b, "{#") {
 			return b
 		}
 		return item.ReplaceAllStringFunc(b, func(s string) string {
-			if s[0] != '|' {
+			switch {
+			case s[0] != '|':
 				return s
+			case strings.Contains(s, "map"):
+				return "|own_trim_each"
 			}
 			return "|own_" + strings.TrimSpace(s[1:])
 		})
 	})
 }
+
+// mapTrim is map with the name of a filter, of which the engine knows none.
+const mapTrim = `\|\s*map\(\s*['"]trim['"]\s*\)`
 
 func (e *engine) render(r *rendering, c *chat) error {
 	var clock bool
@@ -70,6 +85,7 @@ func (e *engine) render(r *rendering, c *chat) error {
 		"tools":                 jinja.None(),
 		"documents":             jinja.None(),
 		"own_trim":              jinja.NewCallable("trim", ownTrim),
+		"own_trim_each":         jinja.NewCallable("map", ownTrimEach),
 		"own_tojson":            jinja.NewCallable("tojson", ownToJSON),
 		"strftime_now": jinja.NewCallable("strftime_now", func([]jinja.Value, map[string]jinja.Value) (jinja.Value, error) {
 			clock = true
@@ -178,8 +194,8 @@ func (e *engine) content(m *message) (jinja.Value, bool) {
 		return jinja.NewString(string(m.text)), true
 	}
 	parts := m.parts
-	if parts == nil && len(m.text) > 0 {
-		parts = []part{{text: m.text}}
+	if parts == nil && !m.none {
+		parts = []part{{text: append([]byte{}, m.text...)}}
 	}
 	items := make([]jinja.Value, len(parts))
 	for i, p := range parts {
@@ -358,4 +374,20 @@ func ownTrim(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, er
 		}
 		return jinja.NewString(string(text)), nil
 	}
+}
+
+// ownTrimEach is map('trim').
+func ownTrimEach(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	if len(args) != 1 || !args[0].IsList() {
+		return jinja.None(), reasonTemplateFail
+	}
+	items := make([]jinja.Value, 0, args[0].AsList().Len())
+	for _, item := range args[0].AsList().Items {
+		trimmed, err := ownTrim([]jinja.Value{item}, nil)
+		if err != nil {
+			return jinja.None(), err
+		}
+		items = append(items, trimmed)
+	}
+	return jinja.NewList(items), nil
 }
