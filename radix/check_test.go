@@ -96,7 +96,7 @@ func (t *tree) checkNode(k *node) (covered int, err error) {
 	case k.kid == nil && t.heldEnd(k, size) != size:
 		return 0, fmt.Errorf("only %d blocks of a leaf are held", t.heldEnd(k, size))
 	}
-	tab, live := k.slots.Load(), 0
+	tab, live := k.slots.Load(), int32(0)
 	for i := range tab.word {
 		s := slot(tab.word[i].Load())
 		if s.sid() == 0 {

@@ -74,7 +74,7 @@ func (t *tree) settle(n *node, sid uint32, c cover, f *forecast) {
 			tab.word[i].Store(uint64(tombstone))
 			t.countHolders(tab.live, tab.live-1)
 			tab.live--
-			if len(tab.word) > 4 && tab.live*4 < len(tab.word) {
+			if len(tab.word) > firstSlots && int(tab.live)*4 < len(tab.word) {
 				t.resize(n, tab)
 			}
 		}
@@ -94,7 +94,7 @@ func (t *tree) settle(n *node, sid uint32, c cover, f *forecast) {
 	t.countHolders(tab.live-1, tab.live)
 }
 
-func (t *tree) countHolders(from, to int) {
+func (t *tree) countHolders(from, to int32) {
 	t.count.holders[bucket(from)]--
 	t.count.holders[bucket(to)]++
 }
@@ -102,7 +102,7 @@ func (t *tree) countHolders(from, to int) {
 // resize replaces the slots of n with a table that suits its holders. Readers
 // of the old one see the state of this moment.
 func (t *tree) resize(n *node, old *slots) *slots {
-	next := newSlots(sized(old.live + 1))
+	next := newSlots(sized(int(old.live) + 1))
 	for i := range old.word {
 		if v := slot(old.word[i].Load()); v.sid() != 0 {
 			next.add(v)

@@ -42,6 +42,8 @@ type instance struct {
 	// Scratch for one change.
 	spans    []span
 	places   []stretch
+	slots    []uint32 // of the blocks to be stored
+	slot     int      // of the last block that was known
 	removals []stretch
 }
 

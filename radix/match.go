@@ -166,23 +166,33 @@ func (t *tree) again(sc *scratch, c *candidate) bool {
 	return true
 }
 
+// insist reads a source again until it stays as it was while it was read.
+func (t *tree) insist(sc *scratch, c *candidate, st *sidState) (instance uint32, ok bool) {
+	for range sourceTries {
+		if !t.again(sc, c) || c.all == 0 {
+			return 0, false
+		}
+		instance = st.instance.Load()
+		if st.version.Load() == c.version {
+			return instance, true
+		}
+	}
+	return 0, false
+}
+
 // credit appends the instances whose reading holds together.
 func (t *tree) credit(dst []Match, sc *scratch) []Match {
 	base := len(dst)
+	chunks := *t.sids.chunks.Load()
 	for i := range sc.cands {
 		c := &sc.cands[i]
-		st := t.sids.state(c.sid)
+		st := &chunks[c.sid/sidChunk][c.sid%sidChunk]
 		instance := st.instance.Load()
 		ok := st.version.Load() == c.version
-		for range sourceTries {
-			if ok || !t.again(sc, c) {
-				break
+		if !ok {
+			if instance, ok = t.insist(sc, c, st); !ok {
+				continue
 			}
-			instance = st.instance.Load()
-			ok = st.version.Load() == c.version
-		}
-		if !ok || c.all == 0 {
-			continue
 		}
 		id := instance &^ manyRanks
 		for int(id) >= len(sc.where) {

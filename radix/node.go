@@ -14,6 +14,12 @@ type node struct {
 	slots atomic.Pointer[slots] // who holds how much of it
 	hit   atomic.Bool           // matched since the last prune
 
+	// What keys and slots point at to begin with: beside them, a reader finds
+	// all of a node but its keys in two or three lines of cache.
+	keys0  []Key
+	slots0 slots
+	words0 [firstSlots]atomic.Uint64
+
 	run   *run
 	start int    // its first block's offset in run
 	depth int    // blocks before it
@@ -65,6 +71,20 @@ func (r *run) nodeAt(off int) (*node, int) {
 		}
 	}
 	return r.segs[lo], off - r.segs[lo].start
+}
+
+const firstSlots = 4
+
+// begin gives a new node its keys and room for holders.
+func (n *node) begin(keys []Key, holders int) {
+	n.keys0 = keys
+	n.keys.Store(&n.keys0)
+	if size := sized(holders); size <= firstSlots {
+		n.slots0.word = n.words0[:]
+		n.slots.Store(&n.slots0)
+	} else {
+		n.slots.Store(newSlots(size))
+	}
 }
 
 func (n *node) blocks() []Key { return *n.keys.Load() }
@@ -186,4 +206,4 @@ func reach(c cover, f *forecast) int {
 }
 
 // bucket is the histogram bucket of n: 0, 1, 2–3, 4–7…
-func bucket(n int) int { return min(bits.Len(uint(n)), Buckets-1) }
+func bucket[T int | int32](n T) int { return min(bits.Len(uint(n)), Buckets-1) }

@@ -258,7 +258,7 @@ func TestHistoriesAgreeWithTheModel(t *testing.T) {
 				t.Fatalf("op %d: %v", op, err)
 			}
 			if err := h.compare(); err != nil {
-				h.debug(); t.Fatalf("after op %d: %v\n%+v", op, err, err)
+				t.Fatalf("after op %d: %v\n%+v", op, err, err)
 			}
 		}
 		if err := h.end(); err != nil {

@@ -10,7 +10,6 @@ func (t *tree) split(n *node, at int) {
 	keys := n.blocks()
 	m := &node{first: keys[at], run: n.run, start: n.start + at, depth: n.depth + at, stamp: n.stamp}
 	m.hit.Store(n.hit.Load())
-	t.show(m, keys[at:])
 	for _, f := range n.forecasts {
 		if len(f.blocks) > at {
 			m.forecasts = append(m.forecasts, &forecast{of: f.of, blocks: slices.Clone(f.blocks[at:])})
@@ -30,11 +29,10 @@ func (t *tree) split(n *node, at int) {
 			t.putOdd(m, sid, c.odd)
 		}
 	}
-	low := newSlots(sized(len(tail)))
+	m.begin(keys[at:], len(tail))
 	for _, s := range tail {
-		low.add(s)
+		m.slots.Load().add(s)
 	}
-	m.slots.Store(low)
 	m.takeKids(n)
 	i := slices.Index(n.run.segs, n)
 	n.run.segs = slices.Insert(n.run.segs, i+1, m)

@@ -29,8 +29,8 @@ func (s slot) all() int       { return int(s & (1<<countBits - 1)) }
 // is a plain array in order.
 type slots struct {
 	word []atomic.Uint64 // a power of two
-	live int             // writer's: slots with a source
-	used int             // writer's: and tombstones
+	live int32           // writer's: slots with a source
+	used int32           // writer's: and tombstones
 }
 
 func newSlots(size int) *slots { return &slots{word: make([]atomic.Uint64, size)} }
@@ -54,7 +54,7 @@ func (s *slots) find(sid uint32) (int, slot) {
 // roomy reports whether one more source fits. Small tables may fill up, since a
 // miss costs at most eight steps there.
 func (s *slots) roomy() bool {
-	n := len(s.word)
+	n := int32(len(s.word))
 	return s.used < n && (n <= 8 || s.used*8 < n*7)
 }
 

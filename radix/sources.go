@@ -78,7 +78,8 @@ type source struct {
 	rank, group uint16
 	sid         uint32
 
-	table table
+	table   table
+	touched uint32 // keeps the compiler from dropping touch's loads
 	// copies has, for a hash stored n > 1 times, n-1.
 	copies map[Hash]int
 	// twins has, for a key that n > 1 of the source's hashes stand for, n-1:

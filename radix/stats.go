@@ -20,7 +20,7 @@ type Stats struct {
 
 // Approximate sizes of what allocations hold beside their arrays.
 const (
-	nodeBytes     = int64(unsafe.Sizeof(node{})+unsafe.Sizeof(slots{})+24) + 16
+	nodeBytes     = int64(unsafe.Sizeof(node{}))
 	runBytes      = int64(unsafe.Sizeof(run{})) + 16
 	guessBytes    = int64(unsafe.Sizeof(guess{}))
 	ticketBytes   = int64(unsafe.Sizeof(ticket{}) + unsafe.Sizeof(piece{}))

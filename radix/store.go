@@ -39,39 +39,62 @@ func (x *Index) store(s Source, parent *Hash, keys []Key, hashes []Hash) error {
 		}
 		at = src.table.slots[k].at
 	}
+	before := len(src.table.slots)
+	src.table.reserve(len(hashes))
+	x.bytes.Add(int64(len(src.table.slots)-before) * entryBytes)
 	for i := 0; i < len(hashes); {
-		if k, ok := src.table.find(hashes[i]); ok {
-			src.addCopy(hashes[i])
-			at = src.table.slots[k].at
-			i++
+		known, fresh := x.claimRun(in, src, hashes[i:])
+		if known > 0 {
+			i += known
+			at = src.table.slots[in.slot].at
+			if fresh > 0 && x.keyAt(at) != keys[i-1] {
+				src.unclaim(hashes[i : i+fresh])
+				return ErrNotChained // the worker knew another block by this hash
+			}
+		}
+		if fresh == 0 {
 			continue
 		}
-		j := i + 1
-		for j < len(hashes) {
-			if _, ok := src.table.find(hashes[j]); ok {
-				break
-			}
-			j++
-		}
-		if i > 0 && x.keyAt(at) != keys[i-1] {
-			return ErrNotChained // the worker knew another block by this hash
-		}
-		done := x.storeNew(in, src, &at, keys[i:j], hashes[i:j])
-		if i += done; i < j {
+		done := x.storeNew(in, src, &at, keys[i:i+fresh])
+		if done < fresh {
+			src.unclaim(hashes[i+done : i+fresh])
 			return ErrNotChained
 		}
+		i += fresh
 	}
 	return nil
 }
 
-// storeNew records blocks whose hashes src does not know, after the block at
-// at, which it moves on. It returns how many it could record: all, if the keys
-// are chained.
-func (x *Index) storeNew(in *instance, src *source, at *place, keys []Key, hashes []Hash) int {
-	before := len(src.table.slots)
-	src.table.reserve(len(hashes))
-	x.bytes.Add(int64(len(src.table.slots)-before) * entryBytes)
+// claimRun goes through hashes that src knows, which get another copy each, and
+// then through hashes that it does not, which get a slot each in in.slots. It
+// stops before the next known one. in.slot is the last known one's.
+func (x *Index) claimRun(in *instance, src *source, hashes []Hash) (known, fresh int) {
+	in.slots = in.slots[:0]
+	touched := 0
+	for i, h := range hashes {
+		if i >= touched {
+			touched = src.touchNext(hashes, i)
+		}
+		k, isNew := src.table.claim(h)
+		if isNew {
+			in.slots = append(in.slots, uint32(k))
+			fresh++
+			continue
+		}
+		if fresh > 0 {
+			break
+		}
+		src.addCopy(h)
+		in.slot = k
+		known++
+	}
+	return known, fresh
+}
 
+// storeNew records blocks whose slots are in in.slots, after the block at at,
+// which it moves on. It returns how many it could record: all, if the keys are
+// chained.
+func (x *Index) storeNew(in *instance, src *source, at *place, keys []Key) int {
 	x.treeMu.Lock()
 	in.spans = x.tree.placeAfter(*at, keys, in.spans[:0])
 	done := 0
@@ -89,12 +112,21 @@ func (x *Index) storeNew(in *instance, src *source, at *place, keys []Key, hashe
 	i := 0
 	for _, p := range in.places {
 		for off := range uint32(p.n) {
-			*at = place{p.at.run, p.at.off + off}
-			src.table.insert(hashes[i], *at)
+			src.table.slots[in.slots[i]].at = place{p.at.run, p.at.off + off}
 			i++
 		}
+		*at = place{p.at.run, p.at.off + uint32(p.n) - 1}
 	}
 	return done
+}
+
+// unclaim takes back slots that no block was stored for.
+func (s *source) unclaim(hashes []Hash) {
+	for _, h := range hashes {
+		if k, ok := s.table.find(h); ok {
+			s.table.deleteAt(k)
+		}
+	}
 }
 
 // take lets src hold a span. Blocks that it held already, under other hashes,
@@ -135,6 +167,13 @@ func (t *tree) keyAt(at place) Key {
 	return r.keys[off]
 }
 
+// touchNext touches some hashes from the i-th on and returns where it stopped.
+func (s *source) touchNext(hashes []Hash, i int) int {
+	end := min(len(hashes), i+touchAhead)
+	s.touched |= s.table.touch(hashes[i:end])
+	return end
+}
+
 func (s *source) addCopy(h Hash) {
 	if s.copies == nil {
 		s.copies = map[Hash]int{}
@@ -161,7 +200,11 @@ func (x *Index) Remove(s Source, hashes []Hash) (unknown int) {
 		return len(hashes)
 	}
 	in.removals = in.removals[:0]
-	for _, h := range hashes {
+	touched := 0
+	for i, h := range hashes {
+		if i >= touched {
+			touched = src.touchNext(hashes, i)
+		}
 		k, ok := src.table.find(h)
 		if !ok {
 			unknown++

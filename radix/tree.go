@@ -30,8 +30,7 @@ type counts struct {
 func (t *tree) init() {
 	t.dir.init()
 	t.runs = []*run{nil}
-	t.root.keys.Store(&[]Key{})
-	t.root.slots.Store(newSlots(4))
+	t.root.begin(nil, 0)
 	t.sids.init()
 }
 
@@ -212,8 +211,7 @@ func (t *tree) addLeaf(parent *node, keys []Key) *node {
 	r := t.newRun(keys)
 	n := &node{first: keys[0], run: r, depth: parent.depth + parent.size(), stamp: t.clock}
 	r.segs = append(r.segs, n)
-	t.show(n, r.keys)
-	n.slots.Store(newSlots(4))
+	n.begin(r.keys, 0)
 	t.addNode(n, parent)
 	return n
 }
