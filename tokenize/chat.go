@@ -18,6 +18,10 @@ type message struct {
 	thinking []byte // JSON of reasoning or reasoning_content
 }
 
+// billingHeader begins a line that vLLM 0.32 cuts out of system messages, and
+// older versions do not: such a text is not known.
+const billingHeader = "x-anthropic-billing-header"
+
 // part is one content part; text is nil for media.
 type part struct{ text []byte }
 
@@ -127,8 +131,9 @@ func (c *chat) readOptions(tools, kwargs, documents []byte) error {
 	return nil
 }
 
-// dumpTools puts tools in the form of pydantic's model_dump: declared fields
-// first, absent ones null, then the others as they came.
+// dumpTools puts tools in the form of pydantic's model_dump: in the order of
+// vLLM's declaration, absent fields null. It reports false for fields that
+// versions of vLLM treat differently: 0.16 keeps any, 0.32 drops most.
 func dumpTools(tools *value) bool {
 	for i := range tools.items {
 		t := &tools.items[i]
@@ -136,34 +141,44 @@ func dumpTools(tools *value) bool {
 		if !ok || fn.kind != '{' {
 			return false
 		}
-		if name, _ := fn.get("name"); name.kind != '"' {
+		kind, ok := t.get("type")
+		if ok && kind.text != "function" {
 			return false
 		}
-		fn = fn.reorder("name", "description", "parameters")
-		kind, ok := t.get("type")
-		if !ok {
-			kind = value{kind: '"', text: "function"}
+		dumped, ok := fn.dump("name", "description", "parameters")
+		if !ok || dumped.items[0].kind != '"' {
+			return false
 		}
-		dumped := t.reorder("type", "function")
-		dumped.items[0], dumped.items[1] = kind, fn
-		*t = dumped
+		for _, k := range t.keys {
+			if k != "type" && k != "function" {
+				return false
+			}
+		}
+		*t = value{
+			kind: '{', keys: []string{"type", "function"},
+			items: []value{{kind: '"', text: "function"}, dumped},
+		}
 	}
 	return true
 }
 
-// reorder returns an object with the given keys first, null when absent.
-func (v *value) reorder(first ...string) value {
-	out := value{kind: '{'}
-	for _, k := range first {
-		item, _ := v.get(k)
-		out.keys, out.items = append(out.keys, k), append(out.items, item)
-	}
-	for i, k := range v.keys {
-		if _, known := out.get(k); !known {
-			out.keys, out.items = append(out.keys, k), append(out.items, v.items[i])
+// dump returns an object with the given keys, null when absent, and strict if it
+// is set. It reports false if there are others.
+func (v *value) dump(keys ...string) (value, bool) {
+	out := value{kind: '{', keys: keys}
+	known := 0
+	for _, k := range keys {
+		item, ok := v.get(k)
+		out.items = append(out.items, item)
+		if ok {
+			known++
 		}
 	}
-	return out
+	if strict, ok := v.get("strict"); ok && (strict.kind == 't' || strict.kind == 'f') {
+		out.keys, out.items = append(out.keys, "strict"), append(out.items, strict)
+		known++
+	}
+	return out, known == len(v.keys)
 }
 
 func (c *chat) readMessages(raw []byte) error {
@@ -216,6 +231,9 @@ func (c *chat) readMessage(raw []byte) error {
 	}
 	if err := c.readContent(&m, content); err != nil {
 		return err
+	}
+	if m.role == "system" && bytes.Contains(m.text, []byte(billingHeader)) {
+		m.media = true
 	}
 	if m.role == "assistant" && isSet(calls) {
 		if err := m.readCalls(calls); err != nil {
@@ -281,8 +299,8 @@ func (c *chat) readPart(m *message, raw []byte, start int) error {
 		m.parts = append(m.parts, part{})
 		return nil
 	}
-	if len(m.parts) > 0 {
-		c.arena = append(c.arena, '\n')
+	if len(c.arena) > start && len(field) > len(`""`) {
+		c.arena = append(c.arena, '\n') // vLLM leaves out empty parts
 	}
 	begin := len(c.arena)
 	var ok bool
@@ -342,23 +360,7 @@ func (m *message) readCalls(raw []byte) error {
 		var t toolCall
 		t.name, _ = fn.get("name")
 		args, _ := fn.get("arguments")
-		switch args.kind {
-		case 'n':
-			args = value{kind: '{'}
-		case '"':
-			if args.text == "" {
-				args = value{kind: '{'}
-				break
-			}
-			text := bytes.Trim([]byte(args.text), " \t\r\n")
-			if err := checkJSON(text); err != nil {
-				return reasonShape
-			}
-			if args, ok = parseValue(text); !ok {
-				return reasonShape
-			}
-		case '{', '[':
-		default:
+		if t.arguments, ok = parseArguments(args); !ok {
 			return reasonShape
 		}
 		if t.name.kind != '"' {
@@ -367,9 +369,30 @@ func (m *message) readCalls(raw []byte) error {
 		if id, ok := call.get("id"); ok {
 			t.id = id.appendJSON(nil, -1, 0)
 		}
-		t.arguments = args
 		m.calls = append(m.calls, t)
 	}
 	m.hasCalls = len(m.calls) > 0
 	return nil
+}
+
+// parseArguments returns the arguments of a call as an object. It reports false
+// for what versions of vLLM refuse or take for an empty object.
+func parseArguments(args value) (value, bool) {
+	switch args.kind {
+	case 'n':
+		return value{kind: '{'}, true
+	case '{':
+		return args, true
+	case '"':
+	default:
+		return args, false
+	}
+	if args.text == "" {
+		return value{kind: '{'}, true
+	}
+	text := bytes.Trim([]byte(args.text), " \t\r\n")
+	if checkJSON(text) != nil || text[0] != '{' {
+		return args, false
+	}
+	return parseValue(text)
 }

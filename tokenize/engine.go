@@ -152,7 +152,8 @@ func (e *engine) fill(data map[string]jinja.Value, c *chat) error {
 
 // message is a message as vLLM passes it.
 func (e *engine) message(m *message) (jinja.Value, bool) {
-	if e.strips && bytes.ContainsAny(m.text, "\x1c\x1d\x1e\x1f") || e.thinks && isSet(m.thinking) {
+	if e.strips && bytes.ContainsAny(m.text, "\x1c\x1d\x1e\x1f") || e.thinks && isSet(m.thinking) ||
+		e.asParts && m.role == "tool" && !m.none { // a text since some version, a list before
 		return jinja.Undefined(), false
 	}
 	out := jinja.NewDict()
