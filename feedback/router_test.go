@@ -22,7 +22,7 @@ import (
 
 // router is a subscriber with all that it needs, running.
 type router struct {
-	t         *testing.T
+	t         testing.TB
 	index     *radix.Index
 	scheduler *scheduler.Scheduler
 	registry  *prometheus.Registry
@@ -65,14 +65,14 @@ func config(instances ...string) []scheduler.EndpointConfig {
 	return []scheduler.EndpointConfig{{Name: "ep", Model: "m", Variants: []scheduler.VariantConfig{v}}}
 }
 
-func startRouter(t *testing.T, nc *nats.Conn, instances []string, change ...func(*SubscriberOptions)) *router {
+func startRouter(t testing.TB, nc *nats.Conn, instances []string, change ...func(*SubscriberOptions)) *router {
 	t.Helper()
 	r := prepareRouter(t, nc, instances, change...)
 	r.start()
 	return r
 }
 
-func prepareRouter(t *testing.T, nc *nats.Conn, instances []string, change ...func(*SubscriberOptions)) *router {
+func prepareRouter(t testing.TB, nc *nats.Conn, instances []string, change ...func(*SubscriberOptions)) *router {
 	t.Helper()
 	r := &router{t: t, index: radix.New(radix.Options{}), log: &logBuffer{}}
 	r.registry = prometheus.NewRegistry()
@@ -262,7 +262,7 @@ func publish(t *testing.T, p *Publisher, w *fakeWorker, n int) {
 	}
 }
 
-func flush(t *testing.T, conns ...*nats.Conn) {
+func flush(t testing.TB, conns ...*nats.Conn) {
 	t.Helper()
 	for _, nc := range conns {
 		if err := nc.FlushTimeout(20 * time.Second); err != nil {
