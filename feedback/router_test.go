@@ -427,7 +427,9 @@ func TestE11_RanksOnOneSubjectAreToldApart(t *testing.T) {
 func TestE19_AWorkerWithoutBlockSizeIsNotTrusted(t *testing.T) {
 	url := startServer(t, -1).ClientURL()
 	r := startRouter(t, connect(t, url), []string{"a"})
-	p := publisher(t, connect(t, url), "a", 0, "one")
+	nc := connect(t, url)
+	r.ready(nc)
+	p := publisher(t, nc, "a", 0, "one")
 	bad := stored(16, 1, count(0, 48))
 	bad.BlockSize = 0
 	if err := p.Publish(Batch{Events: []Event{bad}}); err != nil {
