@@ -39,6 +39,7 @@ type fleet struct {
 	workers    map[string]string // name → base URL
 	config     string
 	nats       *server.Server
+	listener   *listener
 	client     *http.Client
 }
 
@@ -66,6 +67,7 @@ func startFleet(t *testing.T, o fleetOptions) *fleet {
 	f := &fleet{t: t, o: o, workers: map[string]string{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	t.Cleanup(f.client.CloseIdleConnections)
 	f.startNATS()
+	f.listen()
 	for i := range o.workers {
 		f.startWorker(fmt.Sprintf("w%d", i))
 	}

@@ -144,8 +144,10 @@ func TestResetOfAWorkersCacheIsForgotten(t *testing.T) {
 
 func TestPrefixIDsShareNothing(t *testing.T) {
 	f := startFleet(t, fleetOptions{})
-	body := chat([]message{{"system", document(tongues()[2], 5, 9_000)}, {"user", "Résume."}}, 4, nil)
 	ask := func(route, id string) receipt {
+		// One prompt for both ids, and another on the next route: three
+		// instances can keep two ids apart.
+		body := chat([]message{{"system", document(tongues()[2], uint64(len(route)), 9_000)}, {"user", "Résume."}}, 4, nil)
 		got := f.post(f.api+route, body, "X-Amzn-SageMaker-Prefix-Aware-Id", id).ok(t)
 		f.settle()
 		return got.receipt(t)
