@@ -27,7 +27,7 @@ type Candidacy struct {
 // error is [ErrNoInstance].
 func (s *Scheduler) Explain(r *Request) (*Explanation, error) {
 	c := s.scratch.Get().(*scratch) // the pool holds nothing else
-	defer s.release(c)
+	defer s.scratch.Put(c)
 	v, err := s.variant(c, r.Endpoint, r)
 	if err != nil {
 		return nil, err

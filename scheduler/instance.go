@@ -16,10 +16,11 @@ const (
 	Blind Trust = iota
 	// Live: its events are whole and in order.
 	Live
-	// Recovering: events are missing and a snapshot is on its way. Matches do
-	// not count.
+	// Recovering: events are missing and a snapshot is on its way. What it was
+	// said to hold does not count, only what was sent there since.
 	Recovering
-	// Stale: it was given work and said nothing. Matches do not count.
+	// Stale: it was given work and said nothing, so that evictions may be
+	// missing too. The same counts as for Recovering.
 	Stale
 )
 
@@ -52,7 +53,8 @@ const placementsPerBlock = 4
 type Instance struct {
 	endpoint, name, url string
 	handle              radix.Instance // in held
-	placedHandle        radix.Instance // in placed
+	placedHandle        radix.Instance // in placed: what was sent for each prefix id
+	sinceHandle         radix.Instance // in placed: what was sent since its trust was lost
 	held, placed        *radix.Index
 	rank                uint64 // the name's hash, for rendezvous
 
@@ -61,8 +63,9 @@ type Instance struct {
 
 	blockSize atomic.Int64 // tokens per block
 	trust     atomic.Pointer[trustState]
+	unsure    atomic.Bool // trust is Recovering or Stale
 	notReady  atomic.Bool
-	removed   atomic.Bool
+	removed   atomic.Bool              // set under the endpoint's lock
 	adapters  atomic.Pointer[[]string] // sorted
 }
 
@@ -101,6 +104,7 @@ func (i *Instance) SetCacheBlocks(blocks int) {
 	if blocks > 0 {
 		i.held.SetCapacity(i.handle, blocks)
 		i.placed.SetCapacity(i.placedHandle, placementsPerBlock*blocks)
+		i.placed.SetCapacity(i.sinceHandle, blocks)
 	}
 }
 
@@ -110,8 +114,15 @@ func (i *Instance) Trust() (Trust, string) {
 	return s.trust, s.reason
 }
 
-// SetTrust changes that.
-func (i *Instance) SetTrust(t Trust, reason string) { i.trust.Store(&trustState{t, reason}) }
+// SetTrust changes that. When trust is lost, what was sent there in an earlier
+// doubt is forgotten: nothing said what became of it.
+func (i *Instance) SetTrust(t Trust, reason string) {
+	i.trust.Store(&trustState{t, reason})
+	unsure := t == Recovering || t == Stale
+	if !i.unsure.Swap(unsure) && unsure {
+		i.placed.Clear(i.sinceHandle)
+	}
+}
 
 // Ready reports whether it takes new requests.
 func (i *Instance) Ready() bool { return !i.notReady.Load() && !i.removed.Load() }

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/warmroute/warmroute/internal/blockkey"
 	"github.com/warmroute/warmroute/radix"
 )
 
@@ -34,68 +33,92 @@ type Lease struct {
 	prefill      int64 // tokens counted in the instance's queue
 	prefilled    atomic.Bool
 	done         atomic.Bool
+	shared       *endpointState
+	placement    placement // zero: none was remembered
 	held, placed radix.Ticket
+	since        radix.Ticket // in placed
 }
 
 // Acquire matches, picks and reserves. It never waits. The caller ends the
 // lease with Done, whatever happens. The error is [ErrNoInstance], and says
 // why.
 func (s *Scheduler) Acquire(r *Request, now time.Time) (*Lease, error) {
-	e, ok := s.Endpoint(r.Endpoint.name)
-	if !ok {
-		return nil, fmt.Errorf("%w: endpoint %s was removed", ErrNoInstance, r.Endpoint.name)
-	}
 	c := s.scratch.Get().(*scratch) // the pool holds nothing else
-	defer s.release(c)
-	v, err := s.variant(c, e, r)
-	if err != nil {
-		return nil, err
+	defer s.scratch.Put(c)
+	for {
+		e, ok := s.Endpoint(r.Endpoint.name)
+		if !ok {
+			return nil, fmt.Errorf("%w: endpoint %s was removed", ErrNoInstance, r.Endpoint.name)
+		}
+		v, err := s.variant(c, e, r)
+		if err != nil {
+			s.metrics.refused.WithLabelValues(e.name).Inc()
+			return nil, err
+		}
+		s.match(c, r)
+		l, k := s.reserve(c, e, v, r, now)
+		if l == nil {
+			continue // the choice went away since it was found eligible
+		}
+		s.predict(c, l, r, k, now)
+		s.metrics.decisions.WithLabelValues(e.name, string(l.Rule)).Inc()
+		return l, nil
 	}
-	s.match(c, r)
-	cold, seed := r.coldKey(v.routing.MinMatchTokens), s.seed()
+}
 
+// reserve picks and takes the place in one step. It returns nil if the choice
+// may no longer serve.
+func (s *Scheduler) reserve(c *scratch, e *Endpoint, v *Variant, r *Request, now time.Time) (*Lease, *candidate) {
+	cold, seed := r.coldKey(v.routing.MinMatchTokens), s.seed()
+	l := &Lease{Variant: v, scheduler: s, shared: e.shared}
 	e.shared.mu.Lock()
+	defer e.shared.mu.Unlock()
 	j, rule := c.pick(v, r, cold, seed, &e.shared.spread)
 	k := &c.candidates[j]
-	l := &Lease{Instance: k.Instance, Variant: v, Rule: rule, MatchedTokens: k.matched, scheduler: s, prefill: int64(max(0, r.PromptTokens-k.matched))}
+	if !k.Ready() {
+		return nil, nil
+	}
+	l.Instance, l.Rule, l.MatchedTokens = k.Instance, rule, k.matched
+	l.prefill = int64(max(0, r.PromptTokens-k.matched))
 	k.inFlight.Add(1)
 	k.prefill.Add(l.prefill)
-	if r.PrefixID != "" && cold != 0 && k.blocks == 0 {
-		e.shared.spread.add(cold, k.Instance)
+	spreads := v.routing.Strategy == PrefixAware || v.routing.Strategy == KVAware
+	if spreads && r.PrefixID != "" && cold != 0 && k.matched < v.routing.MinMatchTokens {
+		l.placement = newPlacement(cold, r.PrefixID, k.Instance)
+		e.shared.spread.add(l.placement, now)
 	}
-	e.shared.mu.Unlock()
-
-	s.predict(c, l, r, k.size, now)
-	s.metrics.decisions.WithLabelValues(e.name, string(rule)).Inc()
-	return l, nil
+	return l, k
 }
 
 // predict says that the instance is about to hold the prompt's blocks.
-func (s *Scheduler) predict(c *scratch, l *Lease, r *Request, blockSize int, now time.Time) {
-	keys := r.chain(blockSize)
+func (s *Scheduler) predict(c *scratch, l *Lease, r *Request, k *candidate, now time.Time) {
+	keys := r.chain(k.size)
 	if len(keys) == 0 {
 		return
 	}
-	l.held = s.held.Predict(l.Instance.handle, keys, now)
-	if r.PrefixID == "" {
+	l.held = s.held.Predict(k.handle, keys, now)
+	if r.PrefixID == "" && !k.unsure {
 		return
 	}
-	c.keys = c.keys[:0]
-	for _, key := range keys {
-		c.keys = append(c.keys, blockkey.WithID(key, r.PrefixID))
+	keys = c.withID(keys, r.PrefixID)
+	if r.PrefixID != "" {
+		l.placed = s.placed.Predict(k.placedHandle, keys, now)
 	}
-	l.placed = s.placed.Predict(l.Instance.placedHandle, c.keys, now)
+	if k.unsure {
+		l.since = s.placed.Predict(k.sinceHandle, keys, now)
+	}
 }
 
 // variant chooses the variant, by name or by weight among those that have an
 // eligible instance, and fills in its candidates.
 func (s *Scheduler) variant(c *scratch, e *Endpoint, r *Request) (*Variant, error) {
-	var chosen *Variant
+	var chosen, filled *Variant
 	total := 0.0
 	for _, v := range e.variants {
 		if r.Variant != "" && v.name != r.Variant {
 			continue
 		}
+		filled = v
 		if c.eligible(v, r); len(c.candidates) == 0 {
 			continue
 		}
@@ -112,7 +135,9 @@ func (s *Scheduler) variant(c *scratch, e *Endpoint, r *Request) (*Variant, erro
 	if chosen == nil {
 		return nil, fmt.Errorf("%w: %s", ErrNoInstance, whyNone(e, r))
 	}
-	c.eligible(chosen, r)
+	if filled != chosen {
+		c.eligible(chosen, r)
+	}
 	if len(c.candidates) == 0 { // an instance went in between
 		return nil, fmt.Errorf("%w: %s", ErrNoInstance, whyNone(e, r))
 	}
@@ -150,11 +175,6 @@ func whyNone(e *Endpoint, r *Request) string {
 	return fmt.Sprintf("of endpoint %s's instances: %s", e.name, strings.Join(parts, ", "))
 }
 
-func (s *Scheduler) release(c *scratch) {
-	clear(c.candidates) // keep no instance alive
-	s.scratch.Put(c)
-}
-
 // FirstToken says that the worker has computed the prompt: it no longer counts
 // as queued prefill.
 func (l *Lease) FirstToken() {
@@ -172,6 +192,12 @@ func (l *Lease) Done(o Outcome) {
 	if o == Failed {
 		l.scheduler.held.Withdraw(l.held)
 		l.scheduler.placed.Withdraw(l.placed)
+		l.scheduler.placed.Withdraw(l.since)
+		if l.placement.on != nil {
+			l.shared.mu.Lock()
+			l.shared.spread.remove(l.placement)
+			l.shared.mu.Unlock()
+		}
 	}
 	l.Instance.inFlight.Add(-1)
 }

@@ -53,11 +53,13 @@ type candidate struct {
 	size      int    // tokens per block when it was matched
 	blocks    int    // leading blocks held or predicted, of this id
 	confirmed int    // leading blocks confirmed
+	placed    int    // leading blocks placed here for this id
 	matched   int    // tokens that the worker will find cached
+	load      int64  // in flight when it was picked
 	cost      int    // KV_AWARE only
 	ids       int    // other ids that have this prefix here
 	score     uint64 // rendezvous: the highest is first
-	tie       uint64 // random
+	unsure    bool   // only predictions made since its trust was lost count
 }
 
 // scratch is one request's memory.
@@ -65,83 +67,125 @@ type scratch struct {
 	candidates []candidate
 	matches    []radix.Match
 	keys       []blockkey.Key
-	at         []int32 // by handle: the candidate's position and one, 0 for none
+	held       positions // by handle in held
+	placed     positions // by handles in placed
+	unsure     bool      // a candidate is
+}
+
+// positions finds candidates by handle. Starting again costs nothing.
+type positions struct {
+	round uint32
+	at    []position
+}
+
+type position struct {
+	round uint32 // that it was set in
+	index int32  // of the candidate
+}
+
+func (p *positions) reset() {
+	if p.round++; p.round == 0 { // it came round: old entries would look new
+		clear(p.at)
+		p.round = 1
+	}
+}
+
+func (p *positions) set(h radix.Instance, index int) {
+	if int(h) >= len(p.at) {
+		p.at = append(p.at, make([]position, int(h)+1-len(p.at))...)
+	}
+	p.at[h] = position{p.round, int32(index)}
+}
+
+func (p *positions) find(h radix.Instance) (index int, ok bool) {
+	if int(h) >= len(p.at) || p.at[h].round != p.round {
+		return 0, false
+	}
+	return int(p.at[h].index), true
 }
 
 // eligible fills in the candidates of a variant.
 func (c *scratch) eligible(v *Variant, r *Request) {
-	c.candidates = c.candidates[:0]
+	c.candidates, c.unsure = c.candidates[:0], false
+	c.held.reset()
 	for _, i := range v.instances {
-		if i.ineligible(r) == "" {
-			c.candidates = append(c.candidates, candidate{Instance: i, size: i.BlockSize()})
+		if i.ineligible(r) != "" {
+			continue
 		}
+		unsure := i.unsure.Load()
+		c.unsure = c.unsure || unsure
+		c.held.set(i.handle, len(c.candidates))
+		c.candidates = append(c.candidates, candidate{Instance: i, size: i.BlockSize(), unsure: unsure})
 	}
 }
 
 // match fills in how much of the prompt each candidate holds. What counts for a
-// prefix id is what was placed for it and is still held.
+// prefix id is what was placed for it and is still held; on an instance whose
+// events are in doubt, what was sent there since.
 func (s *Scheduler) match(c *scratch, r *Request) {
+	withPlaced := r.PrefixID != "" || c.unsure
+	if withPlaced {
+		c.placed.reset()
+		for j := range c.candidates {
+			c.placed.set(c.candidates[j].placedHandle, j)
+			c.placed.set(c.candidates[j].sinceHandle, j)
+		}
+	}
 	for _, chain := range r.Chains {
 		if len(chain.Keys) == 0 {
 			continue
 		}
 		c.matches = s.held.Match(c.matches[:0], chain.Keys)
-		c.assign(chain.BlockSize, func(i *Instance) radix.Instance { return i.handle }, func(k *candidate, m radix.Match) {
-			k.blocks, k.confirmed = m.Blocks, m.Confirmed
-		})
-		if r.PrefixID == "" {
-			continue
-		}
-		c.keys = c.keys[:0]
-		for _, key := range chain.Keys {
-			c.keys = append(c.keys, blockkey.WithID(key, r.PrefixID))
-		}
-		c.matches = s.placed.Match(c.matches[:0], c.keys)
-		held := func(k *candidate) bool { return k.size == chain.BlockSize }
-		for j := range c.candidates {
-			if k := &c.candidates[j]; held(k) {
-				k.score = 0 // no placement seen yet
+		for _, m := range c.matches {
+			if j, ok := c.held.find(m.Instance); ok && c.candidates[j].size == chain.BlockSize {
+				k := &c.candidates[j]
+				k.blocks, k.confirmed = m.Blocks, m.Confirmed
 			}
 		}
-		c.assign(chain.BlockSize, func(i *Instance) radix.Instance { return i.placedHandle }, func(k *candidate, m radix.Match) {
-			k.score = uint64(m.Blocks)
-		})
-		for j := range c.candidates {
-			if k := &c.candidates[j]; held(k) {
-				k.blocks = min(k.blocks, int(k.score))
-				k.confirmed = min(k.confirmed, k.blocks)
-			}
+		if withPlaced {
+			s.matchPlaced(c, chain, r.PrefixID)
 		}
 	}
 	for j := range c.candidates {
 		k := &c.candidates[j]
-		if t, _ := k.Trust(); t == Recovering || t == Stale {
-			k.blocks, k.confirmed = 0, 0
+		switch {
+		case k.unsure:
+			k.blocks, k.confirmed = k.placed, 0
+		case r.PrefixID != "":
+			k.blocks = min(k.blocks, k.placed)
+			k.confirmed = min(k.confirmed, k.blocks)
 		}
-		k.matched = cachedTokens(k.blocks, k.size, r.PromptTokens)
+		if k.blocks > 0 {
+			k.matched = cachedTokens(k.blocks, k.size, r.PromptTokens)
+		}
 	}
 }
 
-// assign gives each match to its candidate of that block size.
-func (c *scratch) assign(blockSize int, handle func(*Instance) radix.Instance, give func(*candidate, radix.Match)) {
-	for j := range c.candidates {
-		h := int(handle(c.candidates[j].Instance))
-		if h >= len(c.at) {
-			c.at = append(c.at, make([]int32, h+1-len(c.at))...)
-		}
-		c.at[h] = int32(j) + 1
-	}
+// matchPlaced fills in what was placed for the id: ever, or since the
+// instance's trust was lost.
+func (s *Scheduler) matchPlaced(c *scratch, chain blockkey.Chain, id string) {
+	c.matches = s.placed.Match(c.matches[:0], c.withID(chain.Keys, id))
 	for _, m := range c.matches {
-		if int(m.Instance) >= len(c.at) || c.at[m.Instance] == 0 {
+		j, ok := c.placed.find(m.Instance)
+		if !ok || c.candidates[j].size != chain.BlockSize {
 			continue
 		}
-		if k := &c.candidates[c.at[m.Instance]-1]; k.size == blockSize {
-			give(k, m)
+		if k := &c.candidates[j]; k.unsure == (m.Instance == k.sinceHandle) {
+			k.placed = m.Blocks
 		}
 	}
-	for j := range c.candidates {
-		c.at[handle(c.candidates[j].Instance)] = 0
+}
+
+// withID are the keys for a prefix id, in c's memory.
+func (c *scratch) withID(keys []blockkey.Key, id string) []blockkey.Key {
+	if id == "" {
+		return keys
 	}
+	c.keys = c.keys[:0]
+	for _, key := range keys {
+		c.keys = append(c.keys, blockkey.WithID(key, id))
+	}
+	return c.keys
 }
 
 // cachedTokens is what a worker reports as cached for a match of leading

@@ -5,17 +5,30 @@ import "github.com/prometheus/client_golang/prometheus"
 // metrics are counted here; what an instance counts itself is read from it.
 type metrics struct {
 	decisions *prometheus.CounterVec // by endpoint and rule
+	refused   *prometheus.CounterVec // by endpoint
 }
 
 func newMetrics(s *Scheduler, r prometheus.Registerer) *metrics {
-	m := &metrics{decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_decisions_total",
-		Help: "Requests placed, by endpoint and the rule that decided.",
-	}, []string{"endpoint", "rule"})}
+	m := &metrics{
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "warmroute_decisions_total",
+			Help: "Requests placed, by endpoint and the rule that decided.",
+		}, []string{"endpoint", "rule"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "warmroute_no_instance_total",
+			Help: "Requests that no instance of the endpoint could serve.",
+		}, []string{"endpoint"}),
+	}
 	if r != nil {
-		r.MustRegister(m.decisions, newInstanceCollector(s))
+		r.MustRegister(m.decisions, m.refused, newInstanceCollector(s))
 	}
 	return m
+}
+
+// forget ends the series of an endpoint that was removed.
+func (m *metrics) forget(endpoint string) {
+	m.decisions.DeletePartialMatch(prometheus.Labels{"endpoint": endpoint})
+	m.refused.DeletePartialMatch(prometheus.Labels{"endpoint": endpoint})
 }
 
 // instanceCollector reads the instances' own counters at each scrape, so that

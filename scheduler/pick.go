@@ -47,47 +47,44 @@ const (
 func (c *scratch) pick(v *Variant, r *Request, cold blockkey.Key, seed uint64, sp *spread) (int, Rule) {
 	for j := range c.candidates {
 		k := &c.candidates[j]
-		k.tie = mix(seed, k.rank)
+		k.load = k.inFlight.Load()
 	}
 	if len(c.candidates) == 1 {
 		return 0, RuleSingle
 	}
 	switch v.routing.Strategy {
 	case LeastOutstanding:
-		return c.leastLoaded(), RuleLeastOutstanding
+		return c.leastLoaded(seed), RuleLeastOutstanding
 	case PrefixAware:
 		if len(r.Chains) == 0 || cold == 0 {
-			return c.leastLoaded(), RuleLeastOutstanding
+			return c.leastLoaded(seed), RuleLeastOutstanding
 		}
-		return c.prefixAware(v.routing, r, cold, sp)
+		return c.prefixAware(v.routing, r, cold, seed, sp)
 	case KVAware:
-		return c.kvAware(r), RuleKVCost
+		return c.kvAware(r, cold, seed, sp), RuleKVCost
 	case Random:
 	}
-	return c.best(func(a, b *candidate) int { return cmp.Compare(a.tie, b.tie) }), RuleRandom
+	return int(mix(seed, 0) % uint64(len(c.candidates))), RuleRandom
 }
 
-// best is the position of the least candidate.
-func (c *scratch) best(compare func(a, b *candidate) int) int {
+// luckier breaks a tie by chance: seed is another for each pick.
+func luckier(a, b *candidate, seed uint64) bool { return mix(seed, a.rank) < mix(seed, b.rank) }
+
+// leastLoaded is the one with the fewest in flight, at random among equals.
+func (c *scratch) leastLoaded(seed uint64) int {
 	least := 0
-	for j := range c.candidates {
-		if compare(&c.candidates[j], &c.candidates[least]) < 0 {
+	for j := 1; j < len(c.candidates); j++ {
+		a, b := &c.candidates[j], &c.candidates[least]
+		if a.load < b.load || a.load == b.load && luckier(a, b, seed) {
 			least = j
 		}
 	}
 	return least
 }
 
-// leastLoaded is the one with the fewest in flight, at random among equals.
-func (c *scratch) leastLoaded() int {
-	return c.best(func(a, b *candidate) int {
-		return cmp.Or(cmp.Compare(a.inFlight.Load(), b.inFlight.Load()), cmp.Compare(a.tie, b.tie))
-	})
-}
-
 // prefixAware is the longest match under the threshold, else the place of a
 // cold prompt, else the least loaded.
-func (c *scratch) prefixAware(routing Routing, r *Request, cold blockkey.Key, sp *spread) (int, Rule) {
+func (c *scratch) prefixAware(routing Routing, r *Request, cold blockkey.Key, seed uint64, sp *spread) (int, Rule) {
 	threshold := int64(routing.ConcurrencyThreshold)
 	longest, chosen := 0, -1
 	for j := range c.candidates {
@@ -96,15 +93,15 @@ func (c *scratch) prefixAware(routing Routing, r *Request, cold blockkey.Key, sp
 			continue
 		}
 		longest = max(longest, k.matched)
-		if k.inFlight.Load() < threshold && (chosen < 0 || betterMatch(k, &c.candidates[chosen])) {
+		if k.load < threshold && (chosen < 0 || betterMatch(k, &c.candidates[chosen], seed)) {
 			chosen = j
 		}
 	}
 	switch {
 	case longest == 0:
-		return c.coldPlace(threshold, r, cold, sp)
+		return c.coldPlace(threshold, r, cold, seed, sp)
 	case chosen < 0:
-		return c.leastLoaded(), RuleOverflowLeastLoaded
+		return c.leastLoaded(seed), RuleOverflowLeastLoaded
 	case c.candidates[chosen].matched < longest:
 		return chosen, RuleOverflowNextMatch
 	}
@@ -112,29 +109,31 @@ func (c *scratch) prefixAware(routing Routing, r *Request, cold blockkey.Key, sp
 }
 
 // betterMatch prefers the longer match, then the fewer in flight, then chance.
-func betterMatch(a, b *candidate) bool {
-	return cmp.Or(
-		cmp.Compare(b.matched, a.matched),
-		cmp.Compare(a.inFlight.Load(), b.inFlight.Load()),
-		cmp.Compare(a.tie, b.tie),
-	) < 0
+func betterMatch(a, b *candidate, seed uint64) bool {
+	switch {
+	case a.matched != b.matched:
+		return a.matched > b.matched
+	case a.load != b.load:
+		return a.load < b.load
+	}
+	return luckier(a, b, seed)
 }
 
 // coldPlace is where a prompt without a match goes: rendezvous hashing with
 // bounded load. Replicas agree without talking, and an instance more or less
 // moves only its own share. A prefix id first avoids instances that have this
 // beginning for another id.
-func (c *scratch) coldPlace(threshold int64, r *Request, cold blockkey.Key, sp *spread) (int, Rule) {
+func (c *scratch) coldPlace(threshold int64, r *Request, cold blockkey.Key, seed uint64, sp *spread) (int, Rule) {
 	total := int64(1)
 	name := blockkey.WithID(cold, r.PrefixID)
 	for j := range c.candidates {
 		k := &c.candidates[j]
-		total += k.inFlight.Load()
+		total += k.load
 		k.score = mix(name, k.rank)
 		k.ids = 0
 	}
 	if r.PrefixID != "" {
-		sp.count(cold, c.candidates)
+		sp.count(cold, r.PrefixID, c.candidates)
 	}
 	n := int64(len(c.candidates))
 	bound := max(loadFloor, (total*loadFactorQuarters+4*n-1)/(4*n))
@@ -142,7 +141,7 @@ func (c *scratch) coldPlace(threshold int64, r *Request, cold blockkey.Key, sp *
 	chosen := -1
 	for j := range c.candidates {
 		k := &c.candidates[j]
-		if k.inFlight.Load() >= bound {
+		if k.load >= bound {
 			continue
 		}
 		if chosen < 0 || cmp.Or(cmp.Compare(k.ids, c.candidates[chosen].ids), cmp.Compare(c.candidates[chosen].score, k.score)) < 0 {
@@ -150,21 +149,27 @@ func (c *scratch) coldPlace(threshold int64, r *Request, cold blockkey.Key, sp *
 		}
 	}
 	if chosen < 0 {
-		return c.leastLoaded(), RuleOverflowLeastLoaded
+		return c.leastLoaded(seed), RuleOverflowLeastLoaded
 	}
 	return chosen, RuleRendezvous
 }
 
 // kvAware is the least expected cost, in prefill tokens: what is queued there,
-// what of this prompt is not cached, and the load.
-func (c *scratch) kvAware(r *Request) int {
-	for j := range c.candidates {
-		k := &c.candidates[j]
-		k.cost = int(k.prefill.Load()) + uncachedWeight*(r.PromptTokens-k.matched) + requestCost*int(k.inFlight.Load())
+// what of this prompt is not cached, and the load. A prefix id breaks ties by
+// the other ids that have this beginning there.
+func (c *scratch) kvAware(r *Request, cold blockkey.Key, seed uint64, sp *spread) int {
+	if r.PrefixID != "" && cold != 0 {
+		sp.count(cold, r.PrefixID, c.candidates)
 	}
-	return c.best(func(a, b *candidate) int {
-		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.tie, b.tie))
-	})
+	least := 0
+	for j := range c.candidates {
+		k, b := &c.candidates[j], &c.candidates[least]
+		k.cost = int(k.prefill.Load()) + uncachedWeight*(r.PromptTokens-k.matched) + requestCost*int(k.load)
+		if k.cost < b.cost || k.cost == b.cost && (k.ids < b.ids || k.ids == b.ids && luckier(k, b, seed)) {
+			least = j
+		}
+	}
+	return least
 }
 
 // mix is a 64-bit hash of two numbers (the finalizer of SplitMix64).

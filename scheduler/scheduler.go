@@ -105,7 +105,7 @@ func (s *Scheduler) keepOrAdd(was *Endpoint, endpoint string, c InstanceConfig) 
 	if i == nil || i.url != c.URL {
 		i = &Instance{
 			endpoint: endpoint, name: c.Name, url: c.URL, rank: xxhash.Sum64String(c.Name),
-			handle: s.held.AddInstance(), placedHandle: s.placed.AddInstance(), held: s.held, placed: s.placed,
+			handle: s.held.AddInstance(), placedHandle: s.placed.AddInstance(), sinceHandle: s.placed.AddInstance(), held: s.held, placed: s.placed,
 		}
 		i.SetTrust(Blind, "no events yet")
 		i.blockSize.Store(defaultBlockSize)
@@ -123,10 +123,20 @@ func (s *Scheduler) removeMissing(old, next *fleet) {
 		kept[i] = true
 	}
 	for i := range old.instances {
-		if !kept[i] {
-			i.removed.Store(true)
-			s.held.RemoveInstance(i.handle)
-			s.placed.RemoveInstance(i.placedHandle)
+		if kept[i] {
+			continue
+		}
+		shared := old.byName[i.endpoint].shared
+		shared.mu.Lock() // no pick is under way
+		i.removed.Store(true)
+		shared.mu.Unlock()
+		s.held.RemoveInstance(i.handle)
+		s.placed.RemoveInstance(i.placedHandle)
+		s.placed.RemoveInstance(i.sinceHandle)
+	}
+	for name := range old.byName {
+		if next.byName[name] == nil {
+			s.metrics.forget(name)
 		}
 	}
 }
