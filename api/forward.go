@@ -130,7 +130,7 @@ func (s *Server) send(in *http.Request, r *request, l *scheduler.Lease) (*attemp
 	}
 	copyRequestHeaders(out.Header, in.Header, r)
 	out.Header.Set("Idempotency-Key", r.id) // lets Go's transport retry on a connection that was just closed
-	a.response, err = s.client.Do(out)
+	a.response, err = s.client.Do(out)      //nolint:bodyclose // the attempt's close does
 	if err != nil {
 		if cause := context.Cause(ctx); errors.Is(cause, errFirstByte) {
 			err = cause

@@ -74,7 +74,7 @@ func (p *program) post(path, body string) (cached int) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read only
+	defer resp.Body.Close()
 	var a struct {
 		Usage struct {
 			Details struct {
@@ -272,7 +272,7 @@ func TestStopCutsStreamsWithinABound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read only
+	defer resp.Body.Close()
 	if code := p.end(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

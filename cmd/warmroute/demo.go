@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -130,7 +131,7 @@ func portsFree(ctx context.Context, o demoOptions) error {
 			continue
 		}
 		if p.flag != "--nats-listen" && isWarmroute(ctx, o.admin) {
-			return fmt.Errorf("Warmroute is already running here (API http://%s, admin http://%s): use it, or stop it with Ctrl-C, or start another with `make run API=127.0.0.1:9080 ADMIN=127.0.0.1:9081 NATS=127.0.0.1:9222`", o.api, o.admin) //nolint:staticcheck,revive // the product's name begins the sentence
+			return fmt.Errorf("already running here, and answering (API http://%s, admin http://%s): use it, or stop it with Ctrl-C, or start another with `make run API=127.0.0.1:9080 ADMIN=127.0.0.1:9081 NATS=127.0.0.1:9222`", o.api, o.admin)
 		}
 		return fmt.Errorf("can't listen on %s: %w; choose another address with %s (make run %s=127.0.0.1:PORT)", p.addr, err, p.flag, p.variable)
 	}
@@ -171,11 +172,11 @@ func demoDir(dir string) (string, error) {
 func startNATS(addr string) (*server.Server, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, fmt.Errorf("--nats-listen %q is not allowed: host:port: %w", addr, err)
+		return nil, fmt.Errorf("--nats-listen %q is not allowed: host:port", addr)
 	}
-	number, err := net.LookupPort("tcp", port)
-	if err != nil {
-		return nil, fmt.Errorf("--nats-listen %q is not allowed: host:port: %w", addr, err)
+	number, err := strconv.Atoi(port)
+	if err != nil || number < 1 || number > 65535 {
+		return nil, fmt.Errorf("--nats-listen %q is not allowed: host:port, the port from 1 to 65535", addr)
 	}
 	ns, err := server.NewServer(&server.Options{Host: host, Port: number, NoSigs: true, NoLog: true, ServerName: "warmroute-demo"})
 	if err != nil {
@@ -203,7 +204,7 @@ func startWorkers(ctx context.Context, fleet *children, o demoOptions) ([]Instan
 		url, err := fleet.startWorker(ctx, name, program,
 			"--name", name, "--endpoint", o.endpoint, "--model", o.model, "--listen", "127.0.0.1:0",
 			"--nats", "nats://"+o.nats, "--tokenizer", o.tokenizer,
-			"--block-size", fmt.Sprint(o.blockSize), "--cache-blocks", fmt.Sprint(o.blocks),
+			"--block-size", strconv.Itoa(o.blockSize), "--cache-blocks", strconv.Itoa(o.blocks),
 			"--time-scale", fmt.Sprint(o.timeScale))
 		if err != nil {
 			return nil, err
@@ -291,7 +292,7 @@ Warmroute is up.
 Try it, twice: the second answer comes from the instance that is warm, and says so.
 
   curl -si http://%s/v1/chat/completions -H 'Content-Type: application/json' \
-    -d '{"model":"%s","max_tokens":24,"messages":[{"role":"user","content":"Tell me about the sea."}]}'
+    -d '{"model":"%s","max_tokens":24,"messages":[{"role":"system","content":"You are the keeper of an old lighthouse. You answer sailors in two or three short sentences, always calmly, and you never leave out the weather."},{"role":"user","content":"Tell me about the sea."}]}'
 
 Ctrl-C stops everything.
 `, o.api, o.endpoint, o.model, o.admin, o.nats, strings.Join(names, "\n             "), o.strategy, config,

@@ -54,8 +54,8 @@ func TestFlagWinsOverEnvironmentOverFile(t *testing.T) {
 }
 
 func TestDefaultStrategyIsRandom(t *testing.T) {
-	text := strings.ReplaceAll(small, "RoutingStrategy: PREFIX_AWARE", "{}")
-	text = text[:strings.Index(text, "      - RoutingConfig")] + "      - Instances: [{Name: a, URL: 'http://h:1'}]\n"
+	head, _, _ := strings.Cut(small, "      - RoutingConfig")
+	text := head + "      - Instances: [{Name: a, URL: 'http://h:1'}]\n"
 	cfg, err := source{path: write(t, text)}.load()
 	if err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func serve(ctx context.Context, src source, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRouter(src, cfg, stderr)
+	r, err := newRouter(src, cfg, stderr) //nolint:contextcheck // requests have their own
 	if err != nil {
 		return err
 	}
