@@ -42,12 +42,8 @@ type feed struct {
 // judge says how far the instance's blocks can be credited: as far as those of
 // its worst rank.
 func (m *member) judge(now time.Time, staleAfter time.Duration) (scheduler.Trust, string) {
-	var heard time.Time
 	trust, reason := scheduler.Blind, "no KV events yet"
 	for _, f := range m.feeds {
-		if f.heard.After(heard) {
-			heard = f.heard
-		}
 		switch {
 		case f.incompatible != "":
 			return scheduler.Stale, f.incompatible
@@ -60,8 +56,19 @@ func (m *member) judge(now time.Time, staleAfter time.Duration) (scheduler.Trust
 			}
 		}
 	}
-	if trust == scheduler.Live && now.Sub(heard) > staleAfter && m.instance.InFlight() > 0 {
+	if trust == scheduler.Live && now.Sub(m.heard()) > staleAfter && m.instance.InFlight() > 0 {
 		return scheduler.Stale, "it has work and is not heard of"
 	}
 	return trust, reason
+}
+
+// heard is when any of the ranks was last heard.
+func (m *member) heard() time.Time {
+	var last time.Time
+	for _, f := range m.feeds {
+		if f.heard.After(last) {
+			last = f.heard
+		}
+	}
+	return last
 }

@@ -15,6 +15,10 @@ type feedKey struct {
 	rank    int // as the payload says
 }
 
+// silentTimes is how many times StaleAfter a rank may say nothing while other
+// ranks of its instance do.
+const silentTimes = 4
+
 // memberKey is an instance's identity in the configuration.
 type memberKey struct{ endpoint, instance string }
 
@@ -87,6 +91,20 @@ func (s *Subscriber) feed(m *member, rank int) *feed {
 		m.feeds[rank] = f
 	}
 	return f
+}
+
+// silence forgets ranks that are heard no more while others of the instance
+// are: the instance has fewer ranks than before.
+func (s *Subscriber) silence(m *member, now time.Time) {
+	last := m.heard()
+	for _, f := range m.feeds {
+		if f.stream.Phase() == Silent || last.Sub(f.heard) < silentTimes*s.o.StaleAfter || now.Sub(last) > s.o.StaleAfter {
+			continue
+		}
+		s.o.Logger.Info("a rank is heard no more; its blocks are forgotten", "endpoint", m.endpoint, "instance", m.name, "rank", f.rank)
+		f.clear()
+		f.stream, f.counted = Stream{}, StreamCounts{}
+	}
 }
 
 // locate finds a message's feed; nil if its sender is not known.

@@ -172,6 +172,33 @@ func TestE18_AWorkerWithWorkThatSaysNothingIsStale(t *testing.T) {
 	leases[len(leases)-1].Done(scheduler.Served)
 }
 
+// A worker comes back with fewer ranks: nothing tells that one is gone but that
+// the others speak.
+func TestARankThatIsGoneIsForgotten(t *testing.T) {
+	url := startServer(t, -1).ClientURL()
+	r := startRouter(t, connect(t, url), []string{"a"}, func(o *SubscriberOptions) { o.StaleAfter = 40 * time.Millisecond })
+	nc := connect(t, url)
+	zero, one := publisher(t, nc, "a", 0, "z"), publisher(t, nc, "a", 1, "o")
+	prompt, other := count(0, 48), count(500, 48)
+	for p, e := range map[*Publisher]Event{zero: stored(16, 1, prompt), one: stored(16, 1, other)} {
+		if err := p.Publish(Batch{Events: []Event{e}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.eventually("both ranks' blocks count", func() bool { return r.matched("a", prompt, 16) == 3 && r.matched("a", other, 16) == 3 })
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("rank 1's blocks do not", func() bool { return r.matched("a", other, 16) == 0 })
+	r.eventually("rank 0's do, and are trusted", func() bool { return r.matched("a", prompt, 16) == 3 && r.trusts("a", scheduler.Live)() })
+	// It was only away.
+	back := publisher(t, nc, "a", 1, "o2")
+	if err := back.Publish(Batch{Events: []Event{stored(16, 1, other)}}); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("it is followed again", func() bool { return r.matched("a", other, 16) == 3 })
+}
+
 func TestTheConfigurationMayChange(t *testing.T) {
 	url := startServer(t, -1).ClientURL()
 	r := startRouter(t, connect(t, url), []string{"a"})

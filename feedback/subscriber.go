@@ -239,6 +239,7 @@ func (s *Subscriber) tick(events *nats.Subscription) {
 		if len(m.feeds) == 0 {
 			phases[Silent]++
 		}
+		s.silence(m, now)
 		s.trust(m, now)
 	}
 	for p, n := range phases {
