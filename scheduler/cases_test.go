@@ -81,7 +81,7 @@ func TestReplicasAgreeOnColdPrompts(t *testing.T) {
 		list[i], list[j] = list[j], list[i]
 	}
 	b.apply()
-	b.Scheduler.rand.Uint64() // nor is chance
+	b.rand.Uint64() // nor is chance
 	for s := range 200 {
 		for _, id := range []string{"", "tenant"} {
 			ra, rb := a.request(tokens(s+1, 100)), b.request(tokens(s+1, 100))
@@ -170,7 +170,7 @@ func TestH10_SeriesEndWithTheirInstanceAndEndpoint(t *testing.T) {
 	}
 	whole := f.config.Variants[0].Instances
 	for i := range 500 {
-		f.config.Variants[0].Instances = append(whole[:2:2], instanceConfig(100+i))
+		f.config.Variants[0].Instances = []InstanceConfig{whole[0], whole[1], instanceConfig(100 + i)}
 		f.apply()
 	}
 	f.config.Variants[0].Instances = whole
