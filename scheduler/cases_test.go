@@ -351,3 +351,54 @@ func TestPickAllocatesTheLeaseOnly(t *testing.T) {
 		t.Errorf("%v allocations a request, want 1", n)
 	}
 }
+
+func TestAFailureInDoubtLeavesNothing(t *testing.T) {
+	f := newFleet(t, 1, Routing{Strategy: KVAware})
+	f.instance(0).SetTrust(Recovering, "gap")
+	r := f.request(tokens(1, 400))
+	f.acquire(r).Done(Failed)
+	if l := f.acquire(r); l.MatchedTokens != 0 {
+		t.Errorf("matched %d tokens of a request that failed", l.MatchedTokens)
+	}
+}
+
+func TestAFailedIDTakesNoPlace(t *testing.T) {
+	f := newFleet(t, 4, prefixAware(64))
+	p := tokens(1, 400)
+	for i := range 20 {
+		r := f.request(p)
+		r.PrefixID = fmt.Sprint("id", i)
+		l := f.acquire(r)
+		fresh := newFleet(t, 4, prefixAware(64))
+		if want := fresh.acquire(r).Instance.Name(); l.Instance.Name() != want {
+			t.Errorf("%s went to %s, want %s as if no other had failed before", r.PrefixID, l.Instance.Name(), want)
+		}
+		l.Done(Failed)
+	}
+}
+
+func TestAnInstanceThatGoesWhileARequestMatchesIsNotTaken(t *testing.T) {
+	for name, leave := range map[string]func(*testFleet){
+		"removed":   func(f *testFleet) { f.config.Variants[0].Instances = f.config.Variants[0].Instances[1:]; f.apply() },
+		"not ready": func(f *testFleet) { f.instance(0).SetReady(false) },
+	} {
+		f := newFleet(t, 2, prefixAware(16))
+		p := tokens(1, 400)
+		f.hold(0, p, 400)
+		r := f.request(p)
+		c := new(scratch)
+		v, err := f.variant(c, r.Endpoint, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.match(c, r)
+		gone := f.instance(0)
+		leave(f)
+		if l, _ := f.reserve(c, r.Endpoint, v, r, f.now); l != nil || gone.InFlight() != 0 {
+			t.Errorf("%s: took a place on %s", name, l.Instance.Name())
+		}
+		if l := f.acquire(r); l.Instance.Name() != "i1" {
+			t.Errorf("%s: got %s, want i1", name, l.Instance.Name())
+		}
+	}
+}
