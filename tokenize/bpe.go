@@ -24,8 +24,9 @@ type merges struct {
 
 const freeSlot = ^uint64(0)
 
+// newMerges makes a table for n merges.
 func newMerges(n int) *merges {
-	size := 1 << bits.Len(uint(2*n))
+	size := 1 << bits.Len(uint(3*n/2+1)) // never full, so that every search ends
 	m := &merges{slots: make([]uint64, size), mask: uint64(size - 1), into: make([]Token, 0, n)}
 	for i := range m.slots {
 		m.slots[i] = freeSlot

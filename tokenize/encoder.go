@@ -6,8 +6,9 @@ type Encoder interface {
 	// Encode appends the ids of text to dst, special tokens in it included and
 	// none added.
 	Encode(dst []Token, text []byte) ([]Token, error)
-	// EncodeHead appends ids that encode the beginning of text up to some place
-	// at or before n, as a part of encoding text; n is an offset in bytes.
+	// EncodeHead appends ids of text up to some place at or before n, an offset in
+	// bytes: a beginning of the ids of text. Those of the native encoder begin the
+	// ids of any text that begins with text[:n].
 	EncodeHead(dst []Token, text []byte, n int) ([]Token, error)
 	// Decode is the text of ids; what is not UTF-8 becomes U+FFFD.
 	Decode(ids []Token) string

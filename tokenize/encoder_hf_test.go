@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/warmroute/warmroute/tokenize/tokenizetest"
 )
@@ -71,8 +72,8 @@ func TestNativeEqualsHF(t *testing.T) {
 
 func compare(t *testing.T, n *native, h Encoder, text string) bool {
 	t.Helper()
-	// The library's C strings end at a NUL, so it gets the parts between; a NUL
-	// is a word of its own only beside letters, so those texts are left out.
+	// The library's C strings end at a NUL. Its neighbour U+0001 is of the same
+	// class; texts with NULs themselves are among the golden ones.
 	text = strings.ReplaceAll(text, "\x00", "\x01")
 	got, err := n.Encode(nil, []byte(text))
 	if err != nil {
@@ -146,4 +147,35 @@ func BenchmarkHF(b *testing.B) {
 	for b.Loop() {
 		ids, _ = h.Encode(ids[:0], text)
 	}
+}
+
+// TestCodePointsHaveHFsClass meets code points with letters, numbers, blanks,
+// newlines and marks on both sides: an eighth of them, or all when WARMROUTE_DIFF
+// is set.
+func TestCodePointsHaveHFsClass(t *testing.T) {
+	n, h := openBoth(t)
+	const block = 64
+	step := 16 * block
+	if os.Getenv("WARMROUTE_DIFF") != "" {
+		step = 2 * block
+	}
+	var wg sync.WaitGroup
+	for w := range 2 {
+		wg.Go(func() {
+			for first := w * block; first <= utf8.MaxRune; first += step {
+				var b strings.Builder
+				for c := max(first, 1); c < first+block; c++ {
+					if r := rune(c); utf8.ValidRune(r) {
+						for _, s := range []string{"a", string(r), "b1", string(r), "2!", string(r), "?  ", string(r), "\n ", string(r), string(r), " "} {
+							b.WriteString(s)
+						}
+					}
+				}
+				if !compare(t, n, h, b.String()) {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

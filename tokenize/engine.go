@@ -104,7 +104,7 @@ func (e *engine) render(r *rendering, c *chat) error {
 	}
 	r.out = append(r.out, out...)
 	if at := strings.Index(out, mediaMark); at >= 0 {
-		r.cut = at
+		r.cut, r.open = at, true
 	}
 	e.limit(r, c)
 	return nil

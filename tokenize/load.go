@@ -174,10 +174,11 @@ func (e *native) loadVocab(v gjson.Result) error {
 func (e *native) loadMerges(list gjson.Result) error {
 	const field = "model.merges"
 	table := unalphabet()
-	e.merges = newMerges(len(list.Raw) / 16)
-	if len(list.Raw)/16 >= 1<<rankBits {
-		return fieldError(field, "is too long")
+	count := int(list.Get("#").Int())
+	if count >= 1<<rankBits {
+		return fieldError(field, "has %d items", count)
 	}
+	e.merges = newMerges(count)
 	var err error
 	var buf []byte
 	list.ForEach(func(_, item gjson.Result) bool {

@@ -57,6 +57,9 @@ func OpenModel(o ModelOptions) (*Model, error) {
 }
 
 func openModel(o ModelOptions) (*Model, error) {
+	if o.Encoder != "" && o.Encoder != "native" && o.Encoder != "hf" {
+		return nil, fmt.Errorf("unknown encoder %q: want native or hf", o.Encoder)
+	}
 	data, err := os.ReadFile(o.TokenizerPath)
 	if err != nil {
 		return nil, err
@@ -77,9 +80,6 @@ func openModel(o ModelOptions) (*Model, error) {
 			return nil, errors.Join(family, err)
 		}
 		m.native = nil
-	}
-	if o.Encoder != "" && o.Encoder != m.encoder.Name() {
-		return nil, fmt.Errorf("unknown encoder %q: want native or hf", o.Encoder)
 	}
 	if m.native != nil {
 		m.useCaches(o.CacheBytes)

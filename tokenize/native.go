@@ -36,9 +36,7 @@ func (e *native) Encode(dst []Token, text []byte) ([]Token, error) {
 // EncodeHead implements [Encoder]: it stops at the last cut that text[:n]
 // decides alone.
 func (e *native) EncodeHead(dst []Token, text []byte, n int) ([]Token, error) {
-	if n >= len(text) {
-		return e.Encode(dst, text)
-	}
+	n = min(n, len(text))
 	if !utf8.Valid(text[:lastWhole(text, n)]) {
 		return dst, reasonUTF8
 	}

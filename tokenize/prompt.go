@@ -190,6 +190,9 @@ func (m *Model) encodeText(s *state) (err error) {
 	if s.isIDs {
 		return nil
 	}
+	if s.text.open && m.native == nil {
+		return reasonMedia // another encoder's cuts are not known
+	}
 	if s.start {
 		s.ids = append(s.ids, m.encoder.Start()...)
 	}

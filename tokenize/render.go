@@ -8,14 +8,15 @@ type rendering struct {
 	left int // characters of message text still to come; below 0: no limit
 	// cut is where the known text ends: the rest of out is not read. It is -1
 	// as long as all of it is known.
-	cut int
+	cut  int
+	open bool // what follows the cut is not what the worker has there
 }
 
 func (r *rendering) reset(limit int) {
 	if limit <= 0 {
 		limit = -1
 	}
-	r.out, r.left, r.cut = r.out[:0], limit, -1
+	r.out, r.left, r.cut, r.open = r.out[:0], limit, -1, false
 }
 
 func (r *rendering) literal(s string) { r.out = append(r.out, s...) }
@@ -33,10 +34,11 @@ func (r *rendering) content(text []byte) {
 	r.out = append(r.out, text...)
 }
 
-// stop marks the cut here, unless there is one before.
+// stop marks the cut here, since what follows is not known, unless there is one
+// before.
 func (r *rendering) stop() {
 	if r.cut < 0 {
-		r.cut = len(r.out)
+		r.cut, r.open = len(r.out), true
 	}
 }
 

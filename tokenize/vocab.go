@@ -29,7 +29,7 @@ type vocabSlot struct {
 
 // newVocab builds the table of words, where words[id] is the text of id.
 func newVocab(words [][]byte) *vocab {
-	size := 1 << bits.Len(uint(2*len(words)))
+	size := 1 << bits.Len(uint(3*len(words)/2+1)) // never full, so that every search ends
 	v := &vocab{slots: make([]vocabSlot, size), mask: uint64(size - 1), long: map[string]Token{}}
 	v.ends = make([]uint32, len(words))
 	for id, w := range words {
