@@ -51,22 +51,22 @@ const placementsPerBlock = 4
 // Instance is one worker, as long as it is configured with the same name and
 // address. Its identity is its pointer.
 type Instance struct {
+	// What every pick reads comes first, to lie in one cache line.
+	inFlight     atomic.Int64   // leases not yet done; grows under the endpoint's lock only
+	prefill      atomic.Int64   // tokens of its requests that are not yet computed; same
+	blockSize    atomic.Int64   // tokens per block
+	rank         uint64         // the name's hash, for rendezvous and ties
+	handle       radix.Instance // in held
+	placedHandle radix.Instance // in placed: what was sent for each prefix id
+	sinceHandle  radix.Instance // in placed: what was sent since its trust was lost
+	unsure       atomic.Bool    // trust is Recovering or Stale
+	notReady     atomic.Bool
+	removed      atomic.Bool // set under the endpoint's lock
+
 	endpoint, name, url string
-	handle              radix.Instance // in held
-	placedHandle        radix.Instance // in placed: what was sent for each prefix id
-	sinceHandle         radix.Instance // in placed: what was sent since its trust was lost
 	held, placed        *radix.Index
-	rank                uint64 // the name's hash, for rendezvous
-
-	inFlight atomic.Int64 // leases not yet done; grows under the endpoint's lock only
-	prefill  atomic.Int64 // tokens of its requests that are not yet computed; same
-
-	blockSize atomic.Int64 // tokens per block
-	trust     atomic.Pointer[trustState]
-	unsure    atomic.Bool // trust is Recovering or Stale
-	notReady  atomic.Bool
-	removed   atomic.Bool              // set under the endpoint's lock
-	adapters  atomic.Pointer[[]string] // sorted
+	trust               atomic.Pointer[trustState]
+	adapters            atomic.Pointer[[]string] // sorted
 }
 
 // Endpoint is the name of the endpoint that it belongs to.

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	"github.com/warmroute/warmroute/internal/blockkey"
 	"github.com/warmroute/warmroute/radix"
 )
@@ -106,16 +108,18 @@ func (p *positions) find(h radix.Instance) (index int, ok bool) {
 
 // eligible fills in the candidates of a variant.
 func (c *scratch) eligible(v *Variant, r *Request) {
-	c.candidates, c.unsure = c.candidates[:0], false
+	c.candidates, c.unsure = slices.Grow(c.candidates[:0], len(v.instances)), false
 	c.held.reset()
 	for _, i := range v.instances {
 		if i.ineligible(r) != "" {
 			continue
 		}
-		unsure := i.unsure.Load()
-		c.unsure = c.unsure || unsure
-		c.held.set(i.handle, len(c.candidates))
-		c.candidates = append(c.candidates, candidate{Instance: i, size: i.BlockSize(), unsure: unsure})
+		n := len(c.candidates)
+		c.candidates = c.candidates[:n+1]
+		k := &c.candidates[n] // in place: appending would build and copy it
+		*k = candidate{Instance: i, size: i.BlockSize(), unsure: i.unsure.Load()}
+		c.unsure = c.unsure || k.unsure
+		c.held.set(i.handle, n)
 	}
 }
 
