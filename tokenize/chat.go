@@ -70,30 +70,30 @@ func (c *chat) readChat(body []byte) error {
 		case "add_generation_prompt":
 			c.generate = kindOf(val) == 't'
 			if k := kindOf(val); k != 't' && k != 'f' {
-				return reasonShape
+				return errShape
 			}
 		case "continue_final_message":
 			c.continues = kindOf(val) == 't'
 			if k := kindOf(val); k != 't' && k != 'f' {
-				return reasonShape
+				return errShape
 			}
 		case "add_special_tokens":
 			c.addSpecial = kindOf(val) == 't'
 			if k := kindOf(val); k != 't' && k != 'f' {
-				return reasonShape
+				return errShape
 			}
 		case "chat_template":
 			if isSet(val) {
-				return reasonOwnTemplate
+				return errOwnTemplate
 			}
 		case "truncate_prompt_tokens":
 			if isSet(val) {
-				return reasonTruncate
+				return errTruncate
 			}
 		}
 	}
 	if c.continues && c.generate {
-		return reasonContinue // vLLM refuses it
+		return errContinue // vLLM refuses it
 	}
 	if err := c.readOptions(tools, kwargs, documents); err != nil {
 		return err
@@ -102,29 +102,30 @@ func (c *chat) readChat(body []byte) error {
 }
 
 func (c *chat) readOptions(tools, kwargs, documents []byte) error {
-	ok := true
 	if isSet(kwargs) {
-		if c.kwargs, ok = parseValue(kwargs); !ok || c.kwargs.kind != '{' {
-			return reasonShape
+		k, ok := parseValue(kwargs)
+		if !ok || k.kind != '{' {
+			return errShape
 		}
+		c.kwargs = k
 	}
 	if isSet(documents) {
 		d, ok := parseValue(documents)
 		if !ok || d.kind != '[' {
-			return reasonShape
+			return errShape
 		}
 		c.documents = &d
 	}
 	if isSet(tools) {
 		t, ok := parseValue(tools)
 		if !ok || t.kind != '[' {
-			return reasonShape
+			return errShape
 		}
 		if len(t.items) == 0 {
 			return nil
 		}
 		if !dumpTools(&t) {
-			return reasonShape
+			return errShape
 		}
 		c.tools = &t
 	}
@@ -183,7 +184,7 @@ func (v *value) dump(keys ...string) (value, bool) {
 
 func (c *chat) readMessages(raw []byte) error {
 	if kindOf(raw) != '[' {
-		return reasonShape
+		return errShape
 	}
 	if cap(c.arena) < len(raw) {
 		c.arena = make([]byte, 0, len(raw)+len(raw)/4)
@@ -191,14 +192,14 @@ func (c *chat) readMessages(raw []byte) error {
 	cur := elements(raw)
 	for val, ok := cur.element(); ok; val, ok = cur.element() {
 		if kindOf(val) != '{' {
-			return reasonShape
+			return errShape
 		}
 		if err := c.readMessage(val); err != nil {
 			return err
 		}
 	}
 	if len(c.messages) == 0 {
-		return reasonEmpty
+		return errEmpty
 	}
 	return nil
 }
@@ -226,7 +227,7 @@ func (c *chat) readMessage(raw []byte) error {
 	if m.role = roleName(role); m.role == "" {
 		text, ok := appendString(nil, role)
 		if m.role = string(text); !ok || m.role == "" {
-			return reasonShape
+			return errShape
 		}
 	}
 	if err := c.readContent(&m, content); err != nil {
@@ -268,7 +269,7 @@ func (c *chat) readContent(m *message, raw []byte) error {
 	case '"':
 		var ok bool
 		if c.arena, ok = appendString(c.arena, raw); !ok {
-			return reasonSurrogate
+			return errSurrogate
 		}
 	case '[':
 		cur := elements(raw)
@@ -278,7 +279,7 @@ func (c *chat) readContent(m *message, raw []byte) error {
 			}
 		}
 	default:
-		return reasonShape
+		return errShape
 	}
 	m.text = c.arena[start:len(c.arena):len(c.arena)]
 	return nil
@@ -305,7 +306,7 @@ func (c *chat) readPart(m *message, raw []byte, start int) error {
 	begin := len(c.arena)
 	var ok bool
 	if c.arena, ok = appendString(c.arena, field); !ok {
-		return reasonSurrogate
+		return errSurrogate
 	}
 	m.parts = append(m.parts, part{text: c.arena[begin:len(c.arena):len(c.arena)]})
 	return nil
@@ -314,7 +315,7 @@ func (c *chat) readPart(m *message, raw []byte, start int) error {
 // partText returns the JSON string of a text part, nil for any other part.
 func partText(raw []byte) ([]byte, error) {
 	if kindOf(raw) != '{' {
-		return nil, reasonShape
+		return nil, errShape
 	}
 	var kind, text, refusal []byte
 	cur := members(raw)
@@ -329,7 +330,7 @@ func partText(raw []byte) ([]byte, error) {
 		}
 	}
 	if kindOf(kind) != '"' {
-		return nil, reasonShape
+		return nil, errShape
 	}
 	switch string(kind) {
 	case `"text"`:
@@ -339,7 +340,7 @@ func partText(raw []byte) ([]byte, error) {
 		return nil, nil //nolint:nilnil // no text is an answer of its own
 	}
 	if kindOf(text) != '"' {
-		return nil, reasonShape
+		return nil, errShape
 	}
 	return text, nil
 }
@@ -349,22 +350,22 @@ func partText(raw []byte) ([]byte, error) {
 func (m *message) readCalls(raw []byte) error {
 	list, ok := parseValue(raw)
 	if !ok || list.kind != '[' {
-		return reasonShape
+		return errShape
 	}
 	for i := range list.items {
 		call := &list.items[i]
 		fn, ok := call.get("function")
 		if !ok || fn.kind != '{' {
-			return reasonShape
+			return errShape
 		}
 		var t toolCall
 		t.name, _ = fn.get("name")
 		args, _ := fn.get("arguments")
 		if t.arguments, ok = parseArguments(args); !ok {
-			return reasonShape
+			return errShape
 		}
 		if t.name.kind != '"' {
-			return reasonShape
+			return errShape
 		}
 		if id, ok := call.get("id"); ok {
 			t.id = id.appendJSON(nil, -1, 0)

@@ -39,7 +39,7 @@ type chunk struct {
 
 func newChunkCache(limit int64) *chunkCache {
 	c := &chunkCache{seed: maphash.MakeSeed()}
-	c.generations.limit, c.generations.turn = limit/2, c.turnShards
+	c.limit, c.turn = limit/2, c.turnShards
 	c.turnShards()
 	return c
 }

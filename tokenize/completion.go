@@ -15,15 +15,15 @@ func (m *Model) readCompletion(s *state, body []byte) error {
 		case "add_special_tokens":
 			addSpecial = kindOf(val) == 't'
 			if k := kindOf(val); k != 't' && k != 'f' {
-				return reasonShape
+				return errShape
 			}
 		case "truncate_prompt_tokens":
 			if isSet(val) {
-				return reasonTruncate
+				return errTruncate
 			}
 		case "prompt_embeds":
 			if isSet(val) {
-				return reasonShape
+				return errShape
 			}
 		}
 	}
@@ -31,7 +31,7 @@ func (m *Model) readCompletion(s *state, body []byte) error {
 		cur := elements(prompt)
 		first, ok := cur.element()
 		if !ok {
-			return reasonEmpty
+			return errEmpty
 		}
 		if kindOf(first) == '0' {
 			return m.readIDs(s, prompt)
@@ -42,14 +42,14 @@ func (m *Model) readCompletion(s *state, body []byte) error {
 		prompt = first
 	}
 	if kindOf(prompt) != '"' {
-		return reasonShape
+		return errShape
 	}
 	s.start = addSpecial
 	s.chat.reset()
 	text, ok := appendString(s.chat.arena, prompt)
 	s.chat.arena = text[:0]
 	if !ok {
-		return reasonSurrogate
+		return errSurrogate
 	}
 	s.text.content(text)
 	return nil
@@ -64,15 +64,15 @@ func (m *Model) readIDs(s *state, list []byte) error {
 	for val, ok := cur.element(); ok; val, ok = cur.element() {
 		id, err := strconv.ParseUint(string(val), 10, 32)
 		if err != nil {
-			return reasonShape
+			return errShape
 		}
 		if id >= size {
-			return reasonTokenRange
+			return errTokenRange
 		}
 		s.ids = append(s.ids, Token(id))
 	}
 	if len(s.ids) == 0 {
-		return reasonEmpty
+		return errEmpty
 	}
 	return nil
 }

@@ -14,12 +14,12 @@ func continueFinal(r *rendering, c *chat) error {
 	// agree when it cannot be found in what the template puts after it.
 	at := bytes.LastIndex(r.out, text)
 	if len(text) == 0 || last.media || last.hasCalls || last.role == "tool" || at < 0 {
-		return reasonContinue
+		return errContinue
 	}
 	after := string(r.out[at+len(text):])
 	trailing := !bytes.HasSuffix(last.text, text) // a template may keep it or not
 	if strings.TrimSpace(after) != eot || trailing && after[0] != '<' {
-		return reasonContinue
+		return errContinue
 	}
 	r.out = r.out[:at+len(text)]
 	return nil

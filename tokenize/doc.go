@@ -39,22 +39,22 @@ func (u uncertain) Is(target error) bool { return target == ErrUncertain }
 // Reasons of [ErrUncertain]. They are label values: few, and without any text
 // of a request.
 const (
-	reasonUTF8         uncertain = "invalid_utf8"
-	reasonSurrogate    uncertain = "lone_surrogate"
-	reasonLongWord     uncertain = "long_word"
-	reasonJSON         uncertain = "invalid_json"
-	reasonDepth        uncertain = "deep_json"
-	reasonShape        uncertain = "unknown_shape"
-	reasonEmpty        uncertain = "empty_prompt"
-	reasonTemplate     uncertain = "no_template"
-	reasonOwnTemplate  uncertain = "request_template"
-	reasonTemplateFail uncertain = "template_error"
-	reasonTruncate     uncertain = "truncate_prompt_tokens"
-	reasonContinue     uncertain = "continue_final_message"
-	reasonMedia        uncertain = "media"
-	reasonTokenRange   uncertain = "token_out_of_range"
-	reasonEncoder      uncertain = "encoder_error"
-	reasonClock        uncertain = "template_clock"
+	errUTF8         uncertain = "invalid_utf8"
+	errSurrogate    uncertain = "lone_surrogate"
+	errLongWord     uncertain = "long_word"
+	errJSON         uncertain = "invalid_json"
+	errDepth        uncertain = "deep_json"
+	errShape        uncertain = "unknown_shape"
+	errEmpty        uncertain = "empty_prompt"
+	errTemplate     uncertain = "no_template"
+	errOwnTemplate  uncertain = "request_template"
+	errTemplateFail uncertain = "template_error"
+	errTruncate     uncertain = "truncate_prompt_tokens"
+	errContinue     uncertain = "continue_final_message"
+	errMedia        uncertain = "media"
+	errTokenRange   uncertain = "token_out_of_range"
+	errEncoder      uncertain = "encoder_error"
+	errClock        uncertain = "template_clock"
 )
 
 // Reason returns why err is an [ErrUncertain], as a label value, or "".

@@ -43,7 +43,7 @@ func (e *hf) Encode(dst []Token, text []byte) ([]Token, error) {
 	ids, _ := e.tokenizer.Encode(string(text), false)
 	runtime.KeepAlive(e)
 	if len(ids) == 0 {
-		return dst, reasonEncoder
+		return dst, errEncoder
 	}
 	return append(dst, ids...), nil
 }
@@ -57,7 +57,7 @@ func (e *hf) EncodeHead(dst []Token, text []byte, n int) ([]Token, error) {
 	enc := e.tokenizer.EncodeWithOptions(string(text), false, tokenizers.WithReturnOffsets())
 	runtime.KeepAlive(e)
 	if len(enc.IDs) == 0 || len(enc.Offsets) != len(enc.IDs) {
-		return dst, reasonEncoder
+		return dst, errEncoder
 	}
 	for i, id := range enc.IDs {
 		if enc.Offsets[i][1] > uint(n) {
@@ -71,9 +71,9 @@ func (e *hf) EncodeHead(dst []Token, text []byte, n int) ([]Token, error) {
 func checkForC(text []byte) error {
 	switch {
 	case !utf8.Valid(text):
-		return reasonUTF8
+		return errUTF8
 	case bytes.IndexByte(text, 0) >= 0:
-		return reasonEncoder
+		return errEncoder
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func (e *engine) render(r *rendering, c *chat) error {
 		"own_tojson":            jinja.NewCallable("tojson", ownToJSON),
 		"strftime_now": jinja.NewCallable("strftime_now", func([]jinja.Value, map[string]jinja.Value) (jinja.Value, error) {
 			clock = true
-			return jinja.None(), reasonClock
+			return jinja.None(), errClock
 		}),
 	}
 	if err := e.fill(data, c); err != nil {
@@ -97,10 +97,10 @@ func (e *engine) render(r *rendering, c *chat) error {
 	}
 	out, err := e.run(data)
 	if clock {
-		return reasonClock // the worker's clock and time zone are not known
+		return errClock // the worker's clock and time zone are not known
 	}
 	if err != nil {
-		return reasonTemplateFail
+		return errTemplateFail
 	}
 	r.out = append(r.out, out...)
 	if at := strings.Index(out, mediaMark); at >= 0 {
@@ -115,7 +115,7 @@ func (e *engine) render(r *rendering, c *chat) error {
 func (e *engine) run(data map[string]jinja.Value) (out string, err error) {
 	defer func() {
 		if recover() != nil {
-			err = reasonTemplateFail
+			err = errTemplateFail
 		}
 	}()
 	return e.compiled.RenderValues(data)
@@ -127,7 +127,7 @@ func (e *engine) fill(data map[string]jinja.Value, c *chat) error {
 		if v != nil {
 			j, ok := v.jinja()
 			if !ok {
-				return reasonTemplateFail
+				return errTemplateFail
 			}
 			data[name] = j
 		}
@@ -135,7 +135,7 @@ func (e *engine) fill(data map[string]jinja.Value, c *chat) error {
 	for i, k := range c.kwargs.keys {
 		j, ok := c.kwargs.items[i].jinja()
 		if !ok {
-			return reasonTemplateFail
+			return errTemplateFail
 		}
 		data[k] = j
 	}
@@ -143,7 +143,7 @@ func (e *engine) fill(data map[string]jinja.Value, c *chat) error {
 	for i := range c.messages {
 		var ok bool
 		if messages[i], ok = e.message(&c.messages[i]); !ok {
-			return reasonTemplateFail
+			return errTemplateFail
 		}
 	}
 	data["messages"] = jinja.NewList(messages)
@@ -328,7 +328,7 @@ func fromJinja(j jinja.Value) (value, error) {
 		}
 		return v, nil
 	}
-	return value{}, reasonTemplateFail // undefined and functions are no JSON
+	return value{}, errTemplateFail // undefined and functions are no JSON
 }
 
 // ownToJSON is json.dumps as transformers calls it: keys in their order, no
@@ -341,11 +341,11 @@ func ownToJSON(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, 
 			indent = int(min(max(v.AsInt(), 0), 64))
 		case k == "indent" && v.IsNone(), k == "ensure_ascii" && v.IsBool() && !v.AsBool():
 		default:
-			return jinja.None(), reasonTemplateFail
+			return jinja.None(), errTemplateFail
 		}
 	}
 	if len(args) != 1 {
-		return jinja.None(), reasonTemplateFail
+		return jinja.None(), errTemplateFail
 	}
 	v, err := fromJinja(args[0])
 	if err != nil {
@@ -357,7 +357,7 @@ func ownToJSON(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, 
 // ownTrim is str(x).strip().
 func ownTrim(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
 	if len(args) != 1 || len(kwargs) > 0 {
-		return jinja.None(), reasonTemplateFail
+		return jinja.None(), errTemplateFail
 	}
 	switch x := args[0]; {
 	case x.IsString():
@@ -371,7 +371,7 @@ func ownTrim(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, er
 		}
 		text, ok := v.appendRepr(nil)
 		if !ok {
-			return jinja.None(), reasonTemplateFail
+			return jinja.None(), errTemplateFail
 		}
 		return jinja.NewString(string(text)), nil
 	}
@@ -380,7 +380,7 @@ func ownTrim(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, er
 // ownTrimEach is map('trim').
 func ownTrimEach(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if len(args) != 1 || !args[0].IsList() {
-		return jinja.None(), reasonTemplateFail
+		return jinja.None(), errTemplateFail
 	}
 	items := make([]jinja.Value, 0, args[0].AsList().Len())
 	for _, item := range args[0].AsList().Items {

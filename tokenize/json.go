@@ -16,14 +16,14 @@ const maxDepth = 512
 // refuses can still be one that the worker accepts (NaN, a byte order mark).
 func checkJSON(body []byte) error {
 	if !utf8.Valid(body) {
-		return reasonUTF8
+		return errUTF8
 	}
 	// Counting is far cheaper than following strings, and nearly always enough.
 	if bytes.Count(body, []byte{'['})+bytes.Count(body, []byte{'{'}) > maxDepth && depth(body) > maxDepth {
-		return reasonDepth
+		return errDepth
 	}
 	if !gjson.ValidBytes(body) {
-		return reasonJSON
+		return errJSON
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func (e *native) VocabSize() int { return e.size }
 // of more than 128 KiB.
 func (e *native) Encode(dst []Token, text []byte) ([]Token, error) {
 	if !utf8.Valid(text) {
-		return dst, reasonUTF8
+		return dst, errUTF8
 	}
 	return e.encode(dst, text, 0, len(text), nil)
 }
@@ -38,7 +38,7 @@ func (e *native) Encode(dst []Token, text []byte) ([]Token, error) {
 func (e *native) EncodeHead(dst []Token, text []byte, n int) ([]Token, error) {
 	n = min(n, len(text))
 	if !utf8.Valid(text[:lastWhole(text, n)]) {
-		return dst, reasonUTF8
+		return dst, errUTF8
 	}
 	return e.encode(dst, text, 0, e.headEnd(text, 0, n), nil)
 }
@@ -103,7 +103,7 @@ func (e *native) appendPlain(dst []Token, text []byte, s *scratch) ([]Token, err
 			continue
 		}
 		if len(word) > maxWordBytes {
-			return dst, reasonLongWord
+			return dst, errLongWord
 		}
 		dst = e.merges.appendWord(dst, word, &e.byteID, s)
 	}

@@ -51,7 +51,7 @@ type prefix struct {
 
 func newPrefixCache(limit int64) *prefixCache {
 	c := &prefixCache{seed: maphash.MakeSeed()}
-	c.generations.limit, c.generations.turn = limit/2, c.turnShards
+	c.limit, c.turn = limit/2, c.turnShards
 	c.turnShards()
 	return c
 }

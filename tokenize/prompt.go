@@ -145,7 +145,7 @@ func (m *Model) Tokens(kind Kind, body []byte) (ids []Token, text string, err er
 		err = m.encodeText(s)
 	}
 	if err == nil && s.text.cut >= 0 {
-		err = reasonMedia
+		err = errMedia
 	}
 	if err != nil {
 		return nil, "", err
@@ -164,14 +164,14 @@ func (m *Model) read(s *state, kind Kind, body []byte, limit int) error {
 		return m.readCompletion(s, body)
 	}
 	if m.template == nil {
-		return reasonTemplate
+		return errTemplate
 	}
 	if err := s.chat.readChat(body); err != nil {
 		return err
 	}
 	for _, k := range s.chat.kwargs.keys {
 		if reservedKwarg(k) {
-			return reasonOwnTemplate
+			return errOwnTemplate
 		}
 	}
 	if err := m.template.render(&s.text, &s.chat); err != nil {
@@ -191,7 +191,7 @@ func (m *Model) encodeText(s *state) (err error) {
 		return nil
 	}
 	if s.text.open && m.native == nil {
-		return reasonMedia // another encoder's cuts are not known
+		return errMedia // another encoder's cuts are not known
 	}
 	if s.start {
 		s.ids = append(s.ids, m.encoder.Start()...)

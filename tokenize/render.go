@@ -50,7 +50,7 @@ func cutChars(text []byte, n int) int {
 	if n >= len(text) {
 		return len(text)
 	}
-	for i := range len(text) {
+	for i := range text {
 		if utf8.RuneStart(text[i]) {
 			if n == 0 {
 				return i

@@ -36,7 +36,7 @@ func (t *llama31) render(r *rendering, c *chat) error {
 	r.literal("<|start_header_id|>system<|end_header_id|>\n\n")
 	t.environment(r, o)
 	if len(messages) == 0 {
-		return reasonTemplateFail
+		return errTemplateFail
 	}
 	if messages[0].role == "system" {
 		if err := trimmed(r, &messages[0]); err != nil {
@@ -50,7 +50,7 @@ func (t *llama31) render(r *rendering, c *chat) error {
 	r.literal(eot)
 	if o.tools != nil && o.toolsInUser {
 		if len(messages) == 0 {
-			return reasonTemplateFail
+			return errTemplateFail
 		}
 		r.literal("<|start_header_id|>user<|end_header_id|>\n\n")
 		r.literal("Given the following functions, please respond with a JSON for a function call " +
@@ -124,7 +124,7 @@ func (t *llama31) message(r *rendering, m *message, o *llama31Options) error {
 		case m.raw != nil && (m.raw.kind == '[' || m.raw.kind == '{'):
 			r.out = m.raw.appendJSON(r.out, -1, 0)
 		case m.raw != nil:
-			return reasonTemplateFail
+			return errTemplateFail
 		case m.media:
 			r.stop()
 		default:
@@ -144,7 +144,7 @@ func (t *llama31) message(r *rendering, m *message, o *llama31Options) error {
 
 func (t *llama31) call(r *rendering, m *message, o *llama31Options) error {
 	if len(m.calls) != 1 {
-		return reasonTemplateFail
+		return errTemplateFail
 	}
 	call := &m.calls[0]
 	r.literal(assistant)
@@ -156,7 +156,7 @@ func (t *llama31) call(r *rendering, m *message, o *llama31Options) error {
 	}
 	if builtin {
 		if call.arguments.kind != '{' {
-			return reasonTemplateFail
+			return errTemplateFail
 		}
 		r.literal("<|python_tag|>")
 		r.literal(call.name.text)
@@ -164,7 +164,7 @@ func (t *llama31) call(r *rendering, m *message, o *llama31Options) error {
 		for i, k := range call.arguments.keys {
 			arg := &call.arguments.items[i]
 			if arg.kind != '"' {
-				return reasonTemplateFail
+				return errTemplateFail
 			}
 			if i > 0 {
 				r.literal(", ")
@@ -201,7 +201,7 @@ func trimmed(r *rendering, m *message) error {
 	default:
 		text, ok := m.raw.appendRepr(nil)
 		if !ok {
-			return reasonTemplateFail
+			return errTemplateFail
 		}
 		r.content(pythonTrim(text))
 	}
@@ -233,12 +233,12 @@ func readLlama31Options(c *chat) (*llama31Options, error) {
 		switch k {
 		case "date_string":
 			if v.kind != '"' {
-				return nil, reasonShape
+				return nil, errShape
 			}
 			o.date = v.text
 		case "tools_in_user_message":
 			if v.kind != 't' && v.kind != 'f' {
-				return nil, reasonShape
+				return nil, errShape
 			}
 			o.toolsInUser = v.kind == 't'
 		case "custom_tools":
@@ -248,15 +248,15 @@ func readLlama31Options(c *chat) (*llama31Options, error) {
 			case '[':
 				o.tools = v
 			default:
-				return nil, reasonShape
+				return nil, errShape
 			}
 		case "builtin_tools":
 			if v.kind != '[' {
-				return nil, reasonShape
+				return nil, errShape
 			}
 			for _, b := range v.items {
 				if b.kind != '"' {
-					return nil, reasonShape
+					return nil, errShape
 				}
 			}
 			o.builtin = v
