@@ -5,7 +5,9 @@ package tokenize
 import (
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,4 +180,89 @@ func TestCodePointsHaveHFsClass(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+func TestAnotherFamilyGoesToHF(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokenizer.json")
+	data := strings.Replace(smallTokenizer(), `"normalizer":null`, `"normalizer":{"type":"NFC"}`, 1)
+	data = strings.ReplaceAll(data, `{"type":"ByteLevel"}`, `{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}`)
+	data = strings.Replace(data, `"type_id":0}}]}]}`, `"type_id":0}}],"pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],`+
+		`"special_tokens":{"<|begin_of_text|>":{"id":"<|begin_of_text|>","ids":[257],"tokens":["<|begin_of_text|>"]}}}]}`, 1)
+	if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := OpenModel(ModelOptions{TokenizerPath: path, Template: "llama3.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Encoder().Name() != "hf" || m.prefixes != nil {
+		t.Errorf("the encoder is %s", m.Encoder().Name())
+	}
+	roots := []Root{{1, 1}}
+	var whole, part Prompt
+	body := chatBody(t, strings.Repeat("abcab ", 50), "yes", "more")
+	if err := m.Prompt(&whole, Chat, body, 0, roots); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []int{1, 7, 100, 299, 301, 1000} {
+		if err := m.Prompt(&part, Chat, body, limit, roots); err != nil {
+			t.Fatal(err)
+		}
+		keys := part.Chains[0].Keys
+		if len(keys) < 10 || len(keys) > len(whole.Chains[0].Keys) || !slices.Equal(keys, whole.Chains[0].Keys[:len(keys)]) {
+			t.Errorf("limit %d: %d keys, which do not begin the %d of the whole", limit, len(keys), len(whole.Chains[0].Keys))
+		}
+	}
+	image := []byte(`{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`)
+	if err := m.Prompt(&part, Chat, image, 0, roots); Reason(err) != "media" || len(part.Chains) > 0 {
+		t.Errorf("an image: %v, %d chains", err, len(part.Chains))
+	}
+	if ids, _, err := m.Tokens(Completion, []byte(`{"prompt":"ab"}`)); err != nil || !slices.Equal(ids, []Token{257, 256}) {
+		t.Errorf("a completion: got %v, %v", ids, err)
+	}
+}
+
+// TestF07_HFMemoryStaysFlat encodes large texts and watches the memory of the
+// process, which the Go heap does not show.
+func TestF07_HFMemoryStaysFlat(t *testing.T) {
+	_, h := openBoth(t)
+	text := []byte(prose(rand.New(rand.NewPCG(8, 9)), 300<<10))
+	encode := func(n int) {
+		var ids []Token
+		for range n {
+			var err error
+			if ids, err = h.Encode(ids[:0], text); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	encode(8)
+	before := resident(t)
+	encode(envInt(t, "WARMROUTE_SOAK", 24))
+	after := resident(t)
+	t.Logf("resident %d KiB, then %d KiB", before, after)
+	if after > before*5/4 {
+		t.Errorf("resident memory grew from %d to %d KiB", before, after)
+	}
+}
+
+// resident is the process's memory in KiB.
+func resident(t *testing.T) int {
+	t.Helper()
+	debug.FreeOSMemory()
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Skip("no /proc on this system")
+	}
+	for _, line := range strings.Split(string(data), "\n") {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmRSS:" {
+			n, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatal("no VmRSS in /proc/self/status")
+	return 0
 }
