@@ -13,6 +13,9 @@ import (
 	"github.com/warmroute/warmroute/scheduler"
 )
 
+// lastWrite bounds how long the word that an answer broke off may take.
+const lastWrite = time.Second
+
 // copyBuffer is how much is read from a worker at a time.
 const copyBuffer = 32 << 10
 
@@ -89,6 +92,7 @@ func (s *Server) copyAnswer(c echo.Context, r *request, a *attempt, o *observer)
 	a.watch.Stop()
 	idle := time.AfterFunc(s.o.Timeouts.Chunk, func() { a.cancel(errIdle) })
 	defer idle.Stop()
+	defer control.SetWriteDeadline(time.Time{}) //nolint:errcheck // the connection may serve another request
 	for {
 		n, err := a.response.Body.Read(buf[:])
 		idle.Stop()
@@ -128,10 +132,12 @@ func (s *Server) copyAnswer(c echo.Context, r *request, a *attempt, o *observer)
 // error event on a stream, and the connection is cut. It does not return.
 func (s *Server) abort(c echo.Context, h http.Header) {
 	if isStream(h) {
+		control := http.NewResponseController(c.Response().Writer)
+		_ = control.SetWriteDeadline(s.o.Now().Add(lastWrite)) // the last chunk's deadline may be past
 		event, err := json.Marshal(openAIBody(newError(http.StatusBadGateway, codeTruncated, "the worker's answer broke off; what came before is incomplete")))
 		if err == nil {
 			_, _ = c.Response().Writer.Write([]byte("data: " + string(event) + "\n\n")) // the connection is cut next
-			_ = http.NewResponseController(c.Response().Writer).Flush()
+			_ = control.Flush()
 		}
 	}
 	panic(http.ErrAbortHandler) // net/http's way to cut a connection
