@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 
 	"github.com/warmroute/warmroute/internal/blockkey"
@@ -76,6 +77,58 @@ func BenchmarkApply(b *testing.B) {
 		i++
 	}
 	b.ReportMetric(float64(2*b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+// BenchmarkSnapshot is a whole resync without the network: a cache of 65536
+// blocks of 16 tokens, 1 million tokens.
+func BenchmarkSnapshot(b *testing.B) {
+	var t table
+	for seed := range uint64(16) {
+		fill, _ := busyWorker(seed)
+		for _, f := range fill {
+			for i := range f.Events[0].Hashes {
+				f.Events[0].Hashes[i] += seed * 4096
+			}
+			t.apply(f)
+		}
+	}
+	p := &Publisher{table: t}
+	var err error
+	if p.encoder, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(chunkBytes)); err != nil {
+		b.Fatal(err)
+	}
+	index := radix.New(radix.Options{})
+	a := &applier{index: index, instance: index.AddInstance(), model: "m"}
+	var frozen, size, chunks int
+	for b.Loop() {
+		from := time.Now()
+		events := t.snapshot()
+		frozen += int(time.Since(from))
+		a.clear()
+		size, chunks = 0, 0
+		var sum applied
+		for _, c := range split(events, chunkBytes) {
+			data := p.encoder.EncodeAll(Encode(Batch{Events: c}), nil)
+			size, chunks = size+len(data), chunks+1
+			payload, err := decompress("zstd", data)
+			if err != nil {
+				b.Fatal(err)
+			}
+			batch, err := Decode(payload)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := a.apply(batch, &sum); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if sum.blocks != 1<<16 {
+			b.Fatalf("%d blocks", sum.blocks)
+		}
+	}
+	b.ReportMetric(float64(frozen)/float64(b.N)/1e6, "ms-frozen")
+	b.ReportMetric(float64(size), "B-sent")
+	b.ReportMetric(float64(chunks), "chunks")
 }
 
 // BenchmarkNATSToTree is the whole way, publishers and a NATS server in the

@@ -132,7 +132,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("feedback: subscribe to heads: %w", err), events.Unsubscribe())
 	}
-	slow := s.watchErrors(events, heads)
+	slow, unwatch := s.watchErrors(events, heads)
 	status := s.o.Conn.StatusChanged()
 	var fetchers sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -141,6 +141,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 		fetchers.Wait()
 		s.o.Conn.RemoveStatusListener(status)
 		s.unsubscribe(events, heads)
+		unwatch()
 	}()
 	tick := time.NewTicker(s.o.Tick)
 	defer tick.Stop()
@@ -175,8 +176,8 @@ func (s *Subscriber) unsubscribe(subs ...*nats.Subscription) {
 
 // watchErrors takes the connection's errors that concern our subscriptions:
 // the client drops messages when we are too slow, and would not tell otherwise.
-// All other errors go on to the handler that was there.
-func (s *Subscriber) watchErrors(ours ...*nats.Subscription) <-chan struct{} {
+// All other errors go on to the handler that was there, which unwatch puts back.
+func (s *Subscriber) watchErrors(ours ...*nats.Subscription) (dropped <-chan struct{}, unwatch func()) {
 	slow := make(chan struct{}, 1)
 	before := s.o.Conn.ErrorHandler()
 	s.o.Conn.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
@@ -193,7 +194,7 @@ func (s *Subscriber) watchErrors(ours ...*nats.Subscription) <-chan struct{} {
 			before(nc, sub, err)
 		}
 	})
-	return slow
+	return slow, func() { s.o.Conn.SetErrorHandler(before) }
 }
 
 func (s *Subscriber) setConnected(up bool) {
