@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -77,6 +76,35 @@ func ownFilters(text string) string {
 const mapTrim = `\|\s*map\(\s*['"]trim['"]\s*\)`
 
 func (e *engine) render(r *rendering, c *chat) error {
+	out, err := e.text(c, false)
+	if err == nil && e.asParts && hasTool(c) {
+		// Newer versions of vLLM pass a tool's parts as one text.
+		if other, err := e.text(c, true); err != nil || other != out {
+			return errTemplateFail
+		}
+	}
+	if err != nil {
+		return err
+	}
+	r.out = append(r.out, out...)
+	if at := strings.Index(out, mediaMark); at >= 0 {
+		r.cut, r.open = at, true
+	}
+	e.limit(r, c)
+	return nil
+}
+
+func hasTool(c *chat) bool {
+	for i := range c.messages {
+		if c.messages[i].role == "tool" {
+			return true
+		}
+	}
+	return false
+}
+
+// text renders the chat, contents of tools as texts if toolText.
+func (e *engine) text(c *chat, toolText bool) (string, error) {
 	var clock bool
 	data := map[string]jinja.Value{
 		"bos_token":             jinja.NewString(e.bos),
@@ -92,22 +120,17 @@ func (e *engine) render(r *rendering, c *chat) error {
 			return jinja.None(), errClock
 		}),
 	}
-	if err := e.fill(data, c); err != nil {
-		return err
+	if err := e.fill(data, c, toolText); err != nil {
+		return "", err
 	}
 	out, err := e.run(data)
 	if clock {
-		return errClock // the worker's clock and time zone are not known
+		return "", errClock // the worker's clock and time zone are not known
 	}
 	if err != nil {
-		return errTemplateFail
+		return "", errTemplateFail
 	}
-	r.out = append(r.out, out...)
-	if at := strings.Index(out, mediaMark); at >= 0 {
-		r.cut, r.open = at, true
-	}
-	e.limit(r, c)
-	return nil
+	return out, nil
 }
 
 // run executes the template. The engine is not ours and works on text from the
@@ -122,7 +145,7 @@ func (e *engine) run(data map[string]jinja.Value) (out string, err error) {
 }
 
 // fill sets the variables that come from the request.
-func (e *engine) fill(data map[string]jinja.Value, c *chat) error {
+func (e *engine) fill(data map[string]jinja.Value, c *chat, toolText bool) error {
 	for name, v := range map[string]*value{"tools": c.tools, "documents": c.documents} {
 		if v != nil {
 			j, ok := v.jinja()
@@ -142,7 +165,7 @@ func (e *engine) fill(data map[string]jinja.Value, c *chat) error {
 	messages := make([]jinja.Value, len(c.messages))
 	for i := range c.messages {
 		var ok bool
-		if messages[i], ok = e.message(&c.messages[i]); !ok {
+		if messages[i], ok = e.message(&c.messages[i], toolText); !ok {
 			return errTemplateFail
 		}
 	}
@@ -151,15 +174,14 @@ func (e *engine) fill(data map[string]jinja.Value, c *chat) error {
 }
 
 // message is a message as vLLM passes it.
-func (e *engine) message(m *message) (jinja.Value, bool) {
-	if e.strips && bytes.ContainsAny(m.text, "\x1c\x1d\x1e\x1f") || e.thinks && isSet(m.thinking) ||
-		e.asParts && m.role == "tool" && !m.none { // a text since some version, a list before
+func (e *engine) message(m *message, toolText bool) (jinja.Value, bool) {
+	if e.strips && bytes.ContainsAny(m.text, "\x1c\x1d\x1e\x1f") || e.thinks && isSet(m.thinking) {
 		return jinja.Undefined(), false
 	}
 	out := jinja.NewDict()
 	d := out.AsDict()
 	d.Set("role", jinja.NewString(m.role))
-	content, ok := e.content(m)
+	content, ok := e.content(m, e.asParts && (m.role != "tool" || !toolText))
 	if !ok {
 		return out, false
 	}
@@ -184,11 +206,11 @@ func (e *engine) message(m *message) (jinja.Value, bool) {
 	return out, true
 }
 
-func (e *engine) content(m *message) (jinja.Value, bool) {
+func (e *engine) content(m *message, asParts bool) (jinja.Value, bool) {
 	if m.raw != nil {
 		return m.raw.jinja()
 	}
-	if !e.asParts {
+	if !asParts {
 		if m.media {
 			return jinja.NewString(mediaMark), true
 		}
@@ -237,158 +259,4 @@ func (e *engine) limit(r *rendering, c *chat) {
 		}
 		at += len(text)
 	}
-}
-
-func (t *toolCall) jinja() (jinja.Value, bool) {
-	args, ok := t.arguments.jinja()
-	if !ok {
-		return args, false
-	}
-	fn, call := jinja.NewDict(), jinja.NewDict()
-	fn.AsDict().Set("name", jinja.NewString(t.name.text))
-	fn.AsDict().Set("arguments", args)
-	if id, ok := appendString(nil, t.id); ok {
-		call.AsDict().Set("id", jinja.NewString(string(id)))
-	}
-	call.AsDict().Set("type", jinja.NewString("function"))
-	call.AsDict().Set("function", fn)
-	return call, true
-}
-
-// jinja is v for the engine; it reports false for an int of more than 64 bits.
-func (v *value) jinja() (jinja.Value, bool) {
-	switch v.kind {
-	case '"':
-		return jinja.NewString(v.text), true
-	case 't', 'f':
-		return jinja.NewBool(v.kind == 't'), true
-	case '0':
-		if n, err := strconv.ParseInt(v.text, 10, 64); err == nil {
-			return jinja.NewInt(n), true
-		}
-		f, err := strconv.ParseFloat(v.text, 64)
-		return jinja.NewFloat(f), err == nil && strings.ContainsAny(v.text, ".e")
-	case '[':
-		items := make([]jinja.Value, len(v.items))
-		for i := range v.items {
-			var ok bool
-			if items[i], ok = v.items[i].jinja(); !ok {
-				return items[i], false
-			}
-		}
-		return jinja.NewList(items), true
-	case '{':
-		out := jinja.NewDict()
-		for i, k := range v.keys {
-			item, ok := v.items[i].jinja()
-			if !ok {
-				return item, false
-			}
-			out.AsDict().Set(k, item)
-		}
-		return out, true
-	}
-	return jinja.None(), true
-}
-
-// fromJinja is the inverse of jinja.
-func fromJinja(j jinja.Value) (value, error) {
-	switch {
-	case j.IsString():
-		return value{kind: '"', text: j.AsString()}, nil
-	case j.IsBool() && j.AsBool():
-		return value{kind: 't'}, nil
-	case j.IsBool():
-		return value{kind: 'f'}, nil
-	case j.IsInt():
-		return value{kind: '0', text: strconv.FormatInt(j.AsInt(), 10)}, nil
-	case j.IsFloat():
-		return value{kind: '0', text: pythonFloat(j.AsFloat())}, nil
-	case j.IsNone():
-		return value{kind: 'n'}, nil
-	case j.IsList():
-		v := value{kind: '['}
-		for _, item := range j.AsList().Items {
-			i, err := fromJinja(item)
-			if err != nil {
-				return v, err
-			}
-			v.items = append(v.items, i)
-		}
-		return v, nil
-	case j.IsDict():
-		v := value{kind: '{'}
-		for _, k := range j.AsDict().Keys {
-			item, _ := j.AsDict().Get(k)
-			i, err := fromJinja(item)
-			if err != nil {
-				return v, err
-			}
-			v.keys, v.items = append(v.keys, k), append(v.items, i)
-		}
-		return v, nil
-	}
-	return value{}, errTemplateFail // undefined and functions are no JSON
-}
-
-// ownToJSON is json.dumps as transformers calls it: keys in their order, no
-// escapes beyond JSON's own.
-func ownToJSON(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
-	indent := -1
-	for k, v := range kwargs {
-		switch {
-		case k == "indent" && v.IsInt():
-			indent = int(min(max(v.AsInt(), 0), 64))
-		case k == "indent" && v.IsNone(), k == "ensure_ascii" && v.IsBool() && !v.AsBool():
-		default:
-			return jinja.None(), errTemplateFail
-		}
-	}
-	if len(args) != 1 {
-		return jinja.None(), errTemplateFail
-	}
-	v, err := fromJinja(args[0])
-	if err != nil {
-		return jinja.None(), err
-	}
-	return jinja.NewString(string(v.appendJSON(nil, indent, 0))), nil
-}
-
-// ownTrim is str(x).strip().
-func ownTrim(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
-	if len(args) != 1 || len(kwargs) > 0 {
-		return jinja.None(), errTemplateFail
-	}
-	switch x := args[0]; {
-	case x.IsString():
-		return jinja.NewString(string(pythonTrim([]byte(x.AsString())))), nil
-	case x.IsUndefined():
-		return jinja.NewString(""), nil
-	default:
-		v, err := fromJinja(x)
-		if err != nil {
-			return jinja.None(), err
-		}
-		text, ok := v.appendRepr(nil)
-		if !ok {
-			return jinja.None(), errTemplateFail
-		}
-		return jinja.NewString(string(text)), nil
-	}
-}
-
-// ownTrimEach is map('trim').
-func ownTrimEach(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
-	if len(args) != 1 || !args[0].IsList() {
-		return jinja.None(), errTemplateFail
-	}
-	items := make([]jinja.Value, 0, args[0].AsList().Len())
-	for _, item := range args[0].AsList().Items {
-		trimmed, err := ownTrim([]jinja.Value{item}, nil)
-		if err != nil {
-			return jinja.None(), err
-		}
-		items = append(items, trimmed)
-	}
-	return jinja.NewList(items), nil
 }
