@@ -260,3 +260,50 @@ func rememberedCuts(c *prefixCache) []int {
 	}
 	return cuts
 }
+
+// TestAHashCollisionIsAMiss asks for a text under the hash of another.
+func TestAHashCollisionIsAMiss(t *testing.T) {
+	c := newChunkCache(1 << 20)
+	mine, theirs := []byte(strings.Repeat("mine ", 100)), []byte(strings.Repeat("them ", 100))
+	h := c.hash(mine)
+	c.learn(theirs, h, []Token{1, 2, 3})
+	if got := c.get(mine, h); got != nil {
+		t.Fatalf("got the ids %v of another text", got.ids)
+	}
+	c.learn(mine, h, []Token{4})
+	if got := c.get(mine, h); got == nil || !slices.Equal(got.ids, []Token{4}) {
+		t.Errorf("got %v, want the text's own ids", got)
+	}
+	if got := c.get(theirs, h); got != nil {
+		t.Error("the other text is still there under the same hash")
+	}
+}
+
+// TestWhatIsAskedForStays fills a cache many times over while one text is asked
+// for now and then.
+func TestWhatIsAskedForStays(t *testing.T) {
+	m := openTest(t, ModelOptions{CacheBytes: 1 << 20})
+	r := rand.New(rand.NewPCG(41, 42))
+	hot := chatBody(t, prose(r, 8000))
+	roots := []Root{{16, 1}}
+	var p Prompt
+	send := func(body []byte) {
+		t.Helper()
+		if err := m.Prompt(&p, Chat, body, 0, roots); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		send(hot)
+	}
+	for i := range 600 {
+		send(chatBody(t, prose(r, 4000)))
+		if i%10 == 0 {
+			misses := m.native.chunks.misses.Load()
+			send(hot)
+			if now := m.native.chunks.misses.Load(); now != misses {
+				t.Fatalf("after %d other prompts %d chunks of the hot one are forgotten", i, now-misses)
+			}
+		}
+	}
+}
