@@ -34,6 +34,8 @@ type feed struct {
 	fetching     bool
 	failures     int       // resyncs in a row that did not end well
 	notBefore    time.Time // the next resync
+	suspicions   int       // resyncs because of unknown parents
+	suspectAfter time.Time // the next of those
 	why          string    // the reason of the last resync
 	incompatible string    // why this process's events can't be indexed, or ""
 	gone         bool      // the instance left; a fetch may still be under way

@@ -28,6 +28,9 @@ func (s *Subscriber) do(f *feed, step Step, snapshot []Batch) {
 	}
 	if !step.Load {
 		snapshot = nil
+		if step.Clear { // another beginning
+			f.suspicions, f.suspectAfter = 0, time.Time{}
+		}
 	}
 	loaded, sum, err := s.applyAll(f, snapshot, step.Apply)
 	if err != nil {
@@ -46,17 +49,28 @@ func (s *Subscriber) do(f *feed, step Step, snapshot []Batch) {
 	}
 	if step.Resync != "" {
 		s.ask(f, step.Resync)
-	} else if now := s.o.Now(); sum.unknownParents > 0 && !f.stream.Partial() && !now.Before(f.notBefore) {
-		// Something was lost that the numbers do not show. If a snapshot does
-		// not help, asking again at once will not either.
-		s.back(f)
-		if again := f.stream.Suspect("unknown parent"); again.Resync != "" {
-			s.ask(f, again.Resync)
-		}
+	} else if sum.unknownParents > 0 {
+		s.suspect(f)
 	}
 	s.trust(f.member, s.o.Now())
 	if s.observe != nil {
 		s.observe(f)
+	}
+}
+
+// suspect asks for a snapshot after an unknown parent: something was lost that
+// the numbers do not show. If that does not help (the tree may have been
+// pruned), asking again at once will not either; what the tree has is true all
+// the same.
+func (s *Subscriber) suspect(f *feed) {
+	now := s.o.Now()
+	if f.stream.Partial() || now.Before(f.suspectAfter) || now.Before(f.notBefore) {
+		return
+	}
+	f.suspectAfter = now.Add(min(s.o.RetryAfter<<min(f.suspicions, 16), 20*s.o.RetryMax))
+	f.suspicions++
+	if step := f.stream.Suspect("unknown parent"); step.Resync != "" {
+		s.ask(f, step.Resync)
 	}
 }
 
@@ -149,6 +163,9 @@ func (s *Subscriber) finish(r fetched) {
 	if !step.Load {
 		s.metrics.resyncs.WithLabelValues("void").Inc()
 		s.do(f, step, nil)
+		if step.Resync != "" {
+			s.back(f)
+		}
 		return
 	}
 	s.metrics.resyncs.WithLabelValues("loaded").Inc()

@@ -498,3 +498,28 @@ func TestE03_WithoutSnapshotsAStreamGoesOnWithWhatIsTrue(t *testing.T) {
 	send("4", stored(16, 21, count(900, 16)))
 	r.eventually("the stream goes on", func() bool { return r.matched("a", count(900, 16), 16) == 1 })
 }
+
+// An unknown parent is a loss that no number shows. The snapshot that is asked
+// for does not help here, and must not be asked for over and over.
+func TestUnknownParentsAskForASnapshotEverMoreSeldom(t *testing.T) {
+	url := startServer(t, -1).ClientURL()
+	r := startRouter(t, connect(t, url), []string{"a"}, func(o *SubscriberOptions) { o.RetryAfter, o.RetryMax = time.Minute, time.Hour })
+	nc := connect(t, url)
+	r.ready(nc)
+	p := publisher(t, nc, "a", 0, "one")
+	prompt := count(0, 48)
+	if err := p.Publish(Batch{Events: []Event{stored(16, 1, prompt)}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if err := p.Publish(Batch{Events: []Event{after(99, stored(16, 100, prompt))}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.eventually("all are counted", func() bool { return r.metric("unknown_parents_total") == 20 })
+	r.eventually("one snapshot came", func() bool { return r.metric("resyncs_total", "loaded") == 1 })
+	r.eventually("it is live", r.trusts("a", scheduler.Live))
+	if got := r.matched("a", prompt, 16); got != 3 {
+		t.Errorf("%d blocks, want the 3 that are known", got)
+	}
+}
