@@ -129,6 +129,9 @@ func (s *Server) send(in *http.Request, r *request, l *scheduler.Lease) (*attemp
 		return nil, fmt.Errorf("make the request to the worker: %w", err)
 	}
 	copyRequestHeaders(out.Header, in.Header, r)
+	if s.o.WorkerKey != "" {
+		out.Header.Set("Authorization", "Bearer "+s.o.WorkerKey)
+	}
 	out.Header.Set("Idempotency-Key", r.id) // lets Go's transport retry on a connection that was just closed
 	a.response, err = s.client.Do(out)      //nolint:bodyclose // the attempt's close does
 	if err != nil {

@@ -226,7 +226,9 @@ func TestB12_AWorkersErrorKeepsItsStatusAndBody(t *testing.T) {
 
 func TestB14_RetriesOnlyBeforeTheFirstByte(t *testing.T) {
 	busy := func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "busy", http.StatusServiceUnavailable) }
-	stopping := func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, shuttingDown, http.StatusInternalServerError) }
+	stopping := func(rw http.ResponseWriter, _ *http.Request) {
+		http.Error(rw, shuttingDown, http.StatusInternalServerError)
+	}
 	reset := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	broken := func(rw http.ResponseWriter, _ *http.Request) {
 		stream(rw, "data: {}\n\n")
@@ -271,7 +273,7 @@ func TestUnreachableWorkersAreA502ThatSaysWhatToDo(t *testing.T) {
 	f := newFront(t, 2)
 	for _, w := range f.workers {
 		w.CloseClientConnections()
-		w.Server.Close()
+		w.Close()
 	}
 	r := f.post(chatPath, chat("hi", ""))
 	if r.status != http.StatusBadGateway || !strings.Contains(r.body, string(codeUpstream)) {
@@ -378,6 +380,19 @@ func TestI04_I07_HeadersThatDoNotGoOn(t *testing.T) {
 	}
 	if r.header.Get("X-Hop") != "" || r.header.Get("Server") != "" || r.header.Get("X-Warmroute-Instance") != "w0" || r.header.Get("X-Kept") != "1" || r.header.Get("X-Request-Id") != "abc-1" {
 		t.Errorf("the client got %v", r.header)
+	}
+}
+
+func TestC11_TheWorkersKeyIsTheRoutersOwn(t *testing.T) {
+	f := newFront(t, 1, func(o *Options) { o.WorkerKey = "worker-key" })
+	for _, path := range []string{chatPath, "/endpoints/llama/invocations"} {
+		f.post(path, chat("hi", ""), "Authorization", "Bearer client-key")
+		if _, h, _ := f.workers[0].last(); h.Get("Authorization") != "Bearer worker-key" {
+			t.Errorf("%s: the worker got %q", path, h.Get("Authorization"))
+		}
+	}
+	if strings.Contains(f.logs.String(), "-key") {
+		t.Error("a key is in the log")
 	}
 }
 

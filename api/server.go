@@ -29,6 +29,9 @@ type Options struct {
 	Tree    func() any
 	Version string
 
+	// WorkerKey is sent to the workers as a bearer token, "" for none. A
+	// client's own credentials never reach them.
+	WorkerKey    string
 	HideReceipt  bool  // no X-Warmroute-… headers
 	MaxBodyBytes int64 // 0: 25 MiB
 	Retries      int   // further instances to try before the first byte

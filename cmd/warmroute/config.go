@@ -14,11 +14,14 @@ type Config struct {
 	AdminListen string `yaml:"admin_listen"` // address of metrics, health and status; keep it private
 	Receipt     bool   `yaml:"receipt"`      // send the X-Warmroute-… headers with each response
 
+	WorkerKeyFile string `yaml:"worker_key_file"` // file with the key that the workers want (vllm serve --api-key); "" = none
+
 	Log      LogConfig      `yaml:"log"`
 	NATS     NATSConfig     `yaml:"nats"`
 	Tree     TreeConfig     `yaml:"tree"`
 	Limits   LimitsConfig   `yaml:"limits"`
 	Timeouts TimeoutsConfig `yaml:"timeouts"`
+	Health   HealthConfig   `yaml:"health"`
 
 	Endpoints []EndpointConfig `yaml:"endpoints"` // what is served; watched: a change is live at once
 }
@@ -62,6 +65,15 @@ type TimeoutsConfig struct {
 	Chunk      time.Duration `yaml:"chunk"`       // worker: between two chunks of the answer
 	DrainDelay time.Duration `yaml:"drain_delay"` // shutdown: not ready, still taking requests
 	Drain      time.Duration `yaml:"drain"`       // shutdown: for running requests to end
+}
+
+// HealthConfig is how instances are watched. An instance out of service gets no
+// new requests; what it is known to hold is kept.
+type HealthConfig struct {
+	Interval time.Duration `yaml:"interval"` // between two checks of an instance
+	Timeout  time.Duration `yaml:"timeout"`  // for one check
+	Down     int           `yaml:"down"`     // failed checks in a row that take it out of service
+	Up       int           `yaml:"up"`       // good checks in a row that bring it back
 }
 
 // EndpointConfig is one endpoint. Its fields have the names that Amazon
@@ -132,6 +144,7 @@ func defaultConfig() Config {
 			DrainDelay: 2 * time.Second,
 			Drain:      time.Minute,
 		},
+		Health: HealthConfig{Interval: 2 * time.Second, Timeout: 5 * time.Second, Down: 3, Up: 2},
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -99,8 +101,12 @@ func newRouter(src source, cfg *Config, stderr io.Writer) (*router, error) {
 	if err := r.connect(); err != nil {
 		return nil, err
 	}
-	var err error
-	r.api, err = api.New(r.apiOptions())
+	options, err := r.apiOptions()
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	r.api, err = api.New(options)
 	if err != nil {
 		r.close()
 		return nil, fmt.Errorf("make the HTTP server: %w", err)
@@ -108,14 +114,22 @@ func newRouter(src source, cfg *Config, stderr io.Writer) (*router, error) {
 	return r, nil
 }
 
-func (r *router) apiOptions() api.Options {
+func (r *router) apiOptions() (api.Options, error) {
 	c := r.config
+	var key []byte
+	if c.WorkerKeyFile != "" {
+		var err error
+		if key, err = os.ReadFile(c.WorkerKeyFile); err != nil {
+			return api.Options{}, fmt.Errorf("worker_key_file: %w", err)
+		}
+	}
 	return api.Options{
+		WorkerKey: strings.TrimSpace(string(key)),
 		Scheduler: r.scheduler, Models: r.models.get, Logger: r.logger, Registry: r.registry, Version: version(),
 		Ready: r.ready, Tree: func() any { return r.held.Stats() },
 		HideReceipt: !c.Receipt, MaxBodyBytes: c.Limits.MaxBodyBytes, Retries: c.Limits.Retries,
 		Timeouts: api.Timeouts{Connect: c.Timeouts.Connect, FirstByte: c.Timeouts.FirstByte, Chunk: c.Timeouts.Chunk},
-	}
+	}, nil
 }
 
 // ready says whether a balancer should send requests here. A NATS that is down
@@ -201,6 +215,7 @@ func (r *router) run(ctx context.Context, public, admin net.Listener) error {
 	}
 	group.Go(func() error { return r.expire(parts) })
 	group.Go(func() error { return r.checkParity(parts) })
+	group.Go(func() error { return r.checkHealth(parts) })
 	if r.events != nil {
 		group.Go(func() error { return r.events.Run(parts) })
 	}

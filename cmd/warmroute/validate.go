@@ -70,6 +70,10 @@ func (cfg *Config) validate() []string {
 	c.between("limits.max_header_bytes", int64(cfg.Limits.MaxHeaderBytes), 4096, 1<<24)
 	c.between("limits.retries", int64(cfg.Limits.Retries), 0, 10)
 	cfg.Timeouts.check(&c)
+	c.positive("health.interval", cfg.Health.Interval)
+	c.positive("health.timeout", cfg.Health.Timeout)
+	c.between("health.down", int64(cfg.Health.Down), 1, 100)
+	c.between("health.up", int64(cfg.Health.Up), 1, 100)
 	cfg.checkEndpoints(&c)
 	return c.problems
 }
