@@ -68,7 +68,11 @@ func doctor(ctx context.Context, cfg *Config, wait time.Duration, out io.Writer)
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Timeout: 10 * time.Second}
+	key, err := cfg.workerKey()
+	if err != nil {
+		return err
+	}
+	client := newWorkerClient(key, 10*time.Second)
 	defer client.CloseIdleConnections()
 	var findings []*finding
 	var wg sync.WaitGroup

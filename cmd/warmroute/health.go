@@ -18,7 +18,7 @@ import (
 // cache.
 func (r *router) checkHealth(ctx context.Context) error {
 	c := r.config.Health
-	client := &http.Client{Timeout: c.Timeout}
+	client := newWorkerClient(r.workerKey, c.Timeout)
 	defer client.CloseIdleConnections()
 	tick := time.NewTicker(c.Interval)
 	defer tick.Stop()

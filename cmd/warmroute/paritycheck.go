@@ -34,7 +34,7 @@ func newParityMetrics(r prometheus.Registerer) parityMetrics {
 // requests are matched by raw bytes.
 func (r *router) checkParity(ctx context.Context) error {
 	metrics := newParityMetrics(r.registry)
-	client := &http.Client{Timeout: 10 * time.Second}
+	client := newWorkerClient(r.workerKey, 10*time.Second)
 	defer client.CloseIdleConnections()
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -9,8 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +39,7 @@ type router struct {
 	scheduler *scheduler.Scheduler
 	held      *radix.Index
 	models    *models
+	workerKey string
 	nats      *nats.Conn // nil without events
 	events    *feedback.Subscriber
 	api       *api.Server
@@ -116,15 +115,13 @@ func newRouter(src source, cfg *Config, stderr io.Writer) (*router, error) {
 
 func (r *router) apiOptions() (api.Options, error) {
 	c := r.config
-	var key []byte
-	if c.WorkerKeyFile != "" {
-		var err error
-		if key, err = os.ReadFile(c.WorkerKeyFile); err != nil {
-			return api.Options{}, fmt.Errorf("worker_key_file: %w", err)
-		}
+	key, err := c.workerKey()
+	if err != nil {
+		return api.Options{}, err
 	}
+	r.workerKey = key
 	return api.Options{
-		WorkerKey: strings.TrimSpace(string(key)),
+		WorkerKey: key,
 		Scheduler: r.scheduler, Models: r.models.get, Logger: r.logger, Registry: r.registry, Version: version(),
 		Ready: r.ready, Tree: func() any { return r.held.Stats() },
 		HideReceipt: !c.Receipt, MaxBodyBytes: c.Limits.MaxBodyBytes, Retries: c.Limits.Retries,
