@@ -293,3 +293,18 @@ func TestErrorsHoldNoTextOfThePrompt(t *testing.T) {
 		}
 	}
 }
+
+func TestReasoningEffortIsUncertainWhereATemplateReadsIt(t *testing.T) {
+	m := openTest(t, ModelOptions{})
+	const body = `{"messages":[{"role":"user","content":"x"}],"reasoning_effort":"low"}`
+	if _, reason := tokensOf(m, body); reason != "" {
+		t.Errorf("Llama 3.1's template does not read it, but the reason is %q", reason)
+	}
+	var err error
+	if m.template, err = newEngine(`{% if enable_thinking is defined %}t{% endif %}{{ messages[0].content }}`, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, reason := tokensOf(m, body); reason != "template_error" {
+		t.Errorf("reason %q, want template_error", reason)
+	}
+}

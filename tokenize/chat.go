@@ -40,6 +40,7 @@ type chat struct {
 	kwargs     value  // chat_template_kwargs
 	documents  *value
 	generate   bool // add_generation_prompt
+	effort     bool // reasoning_effort is set, which versions of vLLM pass differently
 	continues  bool // continue_final_message
 	addSpecial bool // add_special_tokens
 
@@ -67,6 +68,8 @@ func (c *chat) readChat(body []byte) error {
 			kwargs = val
 		case "documents":
 			documents = val
+		case "reasoning_effort":
+			c.effort = isSet(val)
 		case "add_generation_prompt":
 			c.generate = kindOf(val) == 't'
 			if k := kindOf(val); k != 't' && k != 'f' {

@@ -17,6 +17,7 @@ type engine struct {
 	bos, eos string
 	asParts  bool // the template walks contents as lists of parts
 	strips   bool // it uses strip methods, whose idea of space isn't Python's
+	efforts  bool // it reads what vLLM may make of reasoning_effort
 	thinks   bool // it reads reasoning, which versions of vLLM pass differently
 }
 
@@ -45,6 +46,7 @@ func newEngine(text, bos, eos string) (template, error) {
 		compiled: compiled, bos: bos, eos: eos,
 		asParts: regexp.MustCompile(`for\s+\w+\s+` + contentLoop).MatchString(text),
 		strips:  strings.Contains(text, "strip("),
+		efforts: strings.Contains(text, "reasoning_effort") || strings.Contains(text, "enable_thinking"),
 		thinks:  strings.Contains(text, "reasoning"),
 	}, nil
 }
@@ -76,6 +78,9 @@ func ownFilters(text string) string {
 const mapTrim = `\|\s*map\(\s*['"]trim['"]\s*\)`
 
 func (e *engine) render(r *rendering, c *chat) error {
+	if c.effort && e.efforts {
+		return errTemplateFail
+	}
 	out, err := e.text(c, false)
 	if err == nil && e.asParts && hasTool(c) {
 		// Newer versions of vLLM pass a tool's parts as one text.
