@@ -92,9 +92,8 @@ func BenchmarkSnapshot(b *testing.B) {
 			t.apply(f)
 		}
 	}
-	p := &Publisher{table: t}
-	var err error
-	if p.encoder, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(chunkBytes)); err != nil {
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(chunkBytes))
+	if err != nil {
 		b.Fatal(err)
 	}
 	index := radix.New(radix.Options{})
@@ -108,7 +107,7 @@ func BenchmarkSnapshot(b *testing.B) {
 		size, chunks = 0, 0
 		var sum applied
 		for _, c := range split(events, chunkBytes) {
-			data := p.encoder.EncodeAll(Encode(Batch{Events: c}), nil)
+			data := encoder.EncodeAll(Encode(Batch{Events: c}), nil)
 			size, chunks = size+len(data), chunks+1
 			payload, err := decompress("zstd", data)
 			if err != nil {

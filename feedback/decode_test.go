@@ -54,7 +54,7 @@ func capture(tb testing.TB, file string) []line {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	z, err := gzip.NewReader(f)
 	if err != nil {
 		tb.Fatal(err)

@@ -21,7 +21,7 @@ func freePort(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // nothing used it
+	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
 

@@ -449,6 +449,7 @@ func TestE01_AHoleIsCountedAndRepaired(t *testing.T) {
 	url := startServer(t, -1).ClientURL()
 	r := startRouter(t, connect(t, url), []string{"a"})
 	nc := connect(t, url)
+	r.ready(nc)
 	p, w := publisher(t, nc, "a", 0, "one"), newFakeWorker(1)
 	publish(t, p, w, 20)
 	r.eventually("live", r.trusts("a", scheduler.Live))

@@ -37,6 +37,9 @@ const (
 	retiredEpochs = 8        // ended epochs remembered, to know their late messages
 )
 
+// lateStart is the reason of a resync that no fault caused.
+const lateStart = "late start"
+
 // Message is one batch with its place.
 type Message struct {
 	Epoch   string // "" if the sender names none
@@ -117,7 +120,7 @@ func (s *Stream) Receive(m Message) Step {
 	case s.phase == Silent:
 		s.begin(m.Epoch)
 		step.Clear = true
-		reason = "late start"
+		reason = lateStart
 	case m.Epoch != s.epoch:
 		if slices.Contains(s.retired, m.Epoch) {
 			s.Counts.Late++
@@ -179,7 +182,7 @@ func (s *Stream) Head(epoch string, next uint64) Step {
 		s.begin(epoch)
 		s.known = next
 		step.Clear = true
-		s.advance(&step, "late start")
+		s.advance(&step, lateStart)
 		return step
 	case epoch != s.epoch:
 		// Two lives of the process may have crossed; the snapshot's is the
@@ -282,7 +285,7 @@ func (s *Stream) advance(step *Step, reason string) {
 	case whole:
 		s.phase = Live
 	case s.phase != Recovering:
-		if !s.suspect {
+		if !s.suspect && reason != lateStart {
 			s.Counts.Gaps++
 		}
 		s.phase = Recovering
