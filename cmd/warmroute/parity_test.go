@@ -1,0 +1,100 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/warmroute/warmroute/tokenize"
+	"github.com/warmroute/warmroute/tokenize/tokenizetest"
+)
+
+// limit bounds a wait for something that is about to happen.
+const limit = 30 * time.Second
+
+// withoutNATS is a configuration that lives on predictions.
+func withoutNATS(cfg *Config) *Config {
+	cfg.NATS.URL = ""
+	return cfg
+}
+
+func TestTokensThatDifferAreNotTrustedUntilMended(t *testing.T) {
+	model, err := tokenize.OpenModel(tokenize.ModelOptions{Name: "m", TokenizerPath: tokenizetest.Path(t), Template: "llama3.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wrong atomic.Bool
+	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/tokenize" {
+			http.NotFound(w, r)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		ids, _, err := model.Tokens(tokenize.Chat, body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if wrong.Load() {
+			ids[3]++
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"tokens": ids})
+	}))
+	defer worker.Close()
+	var logs strings.Builder
+	cfg := defaultConfig()
+	cfg.Endpoints = []EndpointConfig{{
+		EndpointName: "e", Model: "m", Tokenizer: TokenizerConfig{Path: tokenizetest.Path(t), Template: "llama3.1"},
+		ProductionVariants: []VariantConfig{{Instances: []InstanceConfig{{Name: "a", URL: worker.URL}}}},
+	}}
+	cfg.Endpoints[0].fill()
+	r, err := newRouter(source{}, withoutNATS(&cfg), &logs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	metrics := newParityMetrics(r.registry)
+	client := newWorkerClient("", limit)
+	defer client.CloseIdleConnections()
+
+	for _, step := range []struct{ wrong, trusted bool }{{false, true}, {true, false}, {true, false}, {false, true}} {
+		wrong.Store(step.wrong)
+		if !r.checkParityOnce(t.Context(), client, metrics) {
+			t.Fatal("no verdict")
+		}
+		if trusted := r.models.get("e") != nil; trusted != step.trusted {
+			t.Fatalf("with wrong tokens %v trusted is %v: %s", step.wrong, trusted, logs.String())
+		}
+	}
+	if text := logs.String(); strings.Count(text, "tokens differ") != 1 || !strings.Contains(text, `"position":3`) || !strings.Contains(text, "trusted") {
+		t.Errorf("logged %s", text)
+	}
+	worker.Close()
+	if r.checkParityOnce(t.Context(), client, metrics) {
+		t.Error("a verdict without a worker")
+	}
+	if r.models.get("e") == nil {
+		t.Error("a worker that can't be reached cost the trust")
+	}
+}
+
+func TestCompareIDsFindsTheFirstDifference(t *testing.T) {
+	for _, c := range []struct {
+		ours, theirs []tokenize.Token
+		want         parity
+	}{
+		{nil, nil, parity{Equal: true}},
+		{[]tokenize.Token{1, 2}, []tokenize.Token{1, 2}, parity{Equal: true, At: 2, Ours: 2, Theirs: 2}},
+		{[]tokenize.Token{1, 2}, []tokenize.Token{1, 3}, parity{At: 1, Ours: 2, Theirs: 2}},
+		{[]tokenize.Token{1}, []tokenize.Token{1, 3}, parity{At: 1, Ours: 1, Theirs: 2}},
+	} {
+		if got := compareIDs(c.ours, c.theirs); got != c.want {
+			t.Errorf("%v and %v: got %+v, want %+v", c.ours, c.theirs, got, c.want)
+		}
+	}
+}
