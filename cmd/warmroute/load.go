@@ -61,14 +61,13 @@ func (s source) load() (*Config, error) {
 		DecodeHook: durationHook,
 		MatchName:  func(key, field string) bool { return key == field },
 	}})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.describe(), err)
-	}
 	for i := range cfg.Endpoints {
 		cfg.Endpoints[i].fill()
 	}
-	problems := unknownFields(meta.Unused)
-	problems = append(problems, cfg.validate()...)
+	problems := append(wrongTypes(err), unknownFields(meta.Unused)...)
+	if err == nil {
+		problems = append(problems, cfg.validate()...)
+	}
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("%s:\n  %s", s.describe(), strings.Join(problems, "\n  "))
 	}
@@ -113,6 +112,55 @@ func durationHook(from, to reflect.Type, value any) (any, error) {
 		return nil, errors.New(text + " is not a duration: write 500ms, 5s, 2m or the like")
 	}
 	return d, nil
+}
+
+// wrongTypes says of each field whose value is of another kind which one it
+// wants.
+func wrongTypes(err error) []string {
+	if err == nil {
+		return nil
+	}
+	// One error wraps the errors of all fields, and those of a mapping's fields
+	// in turn: the innermost have the field's path.
+	if list, ok := err.(interface{ Unwrap() []error }); ok {
+		var problems []string
+		for _, e := range list.Unwrap() {
+			problems = append(problems, wrongTypes(e)...)
+		}
+		return problems
+	}
+	field, ok := err.(*mapstructure.DecodeError) //nolint:errorlint // this one, not one below it
+	if !ok {
+		if inner := errors.Unwrap(err); inner != nil {
+			return wrongTypes(inner)
+		}
+		return []string{err.Error()}
+	}
+	var kind *mapstructure.UnconvertibleTypeError
+	if errors.As(err, &kind) {
+		return []string{fmt.Sprintf("%s: %#v is not allowed: %s", field.Name(), kind.Value, kindName(kind.Expected.Type()))}
+	}
+	return []string{fmt.Sprintf("%s: %v", field.Name(), field.Unwrap())}
+}
+
+// kindName is what an operator would call a field's type.
+func kindName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.String:
+		return `a text (in quotes, if it looks like a number)`
+	case reflect.Slice:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "a mapping of fields"
+	default:
+		return t.String()
+	}
 }
 
 // unknownFields says of each path that no field has it, and which is meant.
