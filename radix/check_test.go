@@ -148,8 +148,7 @@ func (x *Index) names() (refs map[*run]int, entries int, err error) {
 				return fmt.Errorf("entry %x names no run", e.hash)
 			}
 			refs[r]++
-			top, off := r.resolve(int(e.at.off))
-			n, i := top.nodeAt(off)
+			n, i := r.find(int(e.at.off))
 			if from == 0 && (n == nil || !n.cover(s.sid).has(i)) {
 				return fmt.Errorf("entry %x: its block is not held", e.hash)
 			}

@@ -35,7 +35,7 @@ func (t *tree) endGuesses(n *node, c *contents, lo, hi int) {
 		}
 	}
 	if ended > 0 {
-		c.predicted -= ended
+		t.addPredicted(c, -ended)
 		t.refresh(n, c)
 	}
 }

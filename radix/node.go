@@ -37,7 +37,8 @@ type node struct {
 // It gives blocks names (run, offset) that outlive splits and merges.
 //
 // A run that was joined to another's end is an alias: into and shift say where
-// its blocks went. It lives as long as a place names it.
+// its first limit blocks went; what stood behind them was gone by then. It lives
+// as long as a place names it.
 type run struct {
 	id   uint32
 	keys []Key
@@ -45,23 +46,36 @@ type run struct {
 	segs []*node // in order
 	refs int     // places, ticket pieces and aliases that name it
 
-	into  *run
-	shift int
+	pieces int  // tickets' pieces among refs
+	wasCut bool // blocks left its end: pieces may name them still
+
+	into         *run
+	shift, limit int
 }
 
-func (r *run) resolve(off int) (*run, int) {
+// resolve follows aliases to where blocks off…off+n-1 are now: fewer than n of
+// them if some are gone.
+func (r *run) resolve(off, n int) (at *run, start, left int) {
 	for r.into != nil {
+		n = min(n, r.limit-off)
 		r, off = r.into, off+r.shift
 	}
-	return r, off
+	return r, off, max(0, min(n, len(r.keys)-off))
 }
 
-// nodeAt returns the node with block off of a run that is no alias, and the
-// block's index in it; nil if the run has no such block.
-func (r *run) nodeAt(off int) (*node, int) {
-	if off < 0 || off >= len(r.keys) {
+// find returns the node with block off and the block's index in it; nil if the
+// block is gone.
+func (r *run) find(off int) (*node, int) {
+	r, off, n := r.resolve(off, 1)
+	if n == 0 {
 		return nil, 0
 	}
+	return r.nodeAt(off)
+}
+
+// nodeAt returns the node with block off of a run that is no alias and has such
+// a block, and the block's index in it.
+func (r *run) nodeAt(off int) (*node, int) {
 	lo, hi := 0, len(r.segs)
 	for hi-lo > 1 {
 		if mid := (lo + hi) / 2; r.segs[mid].start <= off {

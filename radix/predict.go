@@ -84,6 +84,7 @@ func (t *tree) predict(c *contents, keys []Key, room int, now time.Time, spans [
 		if t.guess(sp, c, seq) {
 			pieces = append(pieces, piece{sp.n.run, sp.n.start + sp.lo, sp.hi - sp.lo})
 			sp.n.run.refs++
+			sp.n.run.pieces++
 		}
 	}
 	if pieces == nil { // keys that are no chain
@@ -134,7 +135,7 @@ func (t *tree) guess(sp span, c *contents, seq uint64) bool {
 		g := &f.blocks[i]
 		if g.tickets == 0 {
 			g.first = seq
-			c.predicted++
+			t.addPredicted(c, 1)
 		}
 		g.tickets++
 	}
@@ -154,6 +155,7 @@ func (t *tree) endTicket(c *contents, tk *ticket, seq uint64) {
 			t.unguess(sp, c, seq)
 		}
 		t.tidyAll(spans)
+		p.run.pieces--
 		t.unref(p.run, 1)
 	}
 }
@@ -175,9 +177,14 @@ func (t *tree) unguess(sp span, c *contents, seq uint64) {
 		}
 	}
 	if ended > 0 {
-		c.predicted -= ended
+		t.addPredicted(c, -ended)
 		t.refresh(sp.n, c)
 	}
+}
+
+func (t *tree) addPredicted(c *contents, n int) {
+	c.predicted += n
+	t.predicted += n
 }
 
 // dropOldest ends the oldest ticket.

@@ -96,12 +96,14 @@ func (t *tree) mergeDown(n *node) {
 
 // absorb joins run o to the end of run r; places that name o stay good.
 func (t *tree) absorb(r, o *run) {
+	r = t.renew(r)
 	shift := len(r.keys)
 	for _, s := range o.segs {
 		s.run, s.start = r, s.start+shift
 	}
 	segs := o.segs
 	o.segs = nil
+	o.limit = len(o.keys)
 	keys := append(append(make([]Key, 0, shift+len(o.keys)), r.keys...), o.keys...)
 	r.segs = append(r.segs, segs...)
 	t.setKeys(r, keys)
@@ -109,6 +111,23 @@ func (t *tree) absorb(r, o *run) {
 	o.into, o.shift = r, shift
 	r.refs++
 	t.freeIfUnused(o)
+}
+
+// renew returns the run to append to in r's stead. Where pieces of tickets may
+// name blocks that were cut off r's end, their offsets must not come to mean
+// others: r becomes the alias of a new run.
+func (t *tree) renew(r *run) *run {
+	if !r.wasCut || r.pieces == 0 {
+		return r
+	}
+	n := t.newRun(nil)
+	n.keys, n.room, n.segs, n.refs = r.keys, r.room, r.segs, 1
+	for _, s := range n.segs {
+		s.run = n
+	}
+	r.into, r.shift, r.limit = n, 0, len(r.keys)
+	r.keys, r.room, r.segs = nil, 0, nil
+	return n
 }
 
 // tidy restores the shape after holders left n: cuts unheld tails, frees dead
@@ -166,15 +185,12 @@ func (t *tree) cutForecasts(n *node, end int) {
 
 // spansOf appends what is left of a piece, node by node.
 func (t *tree) spansOf(p piece, out []span) []span {
-	r, off := p.run.resolve(p.off)
-	for end := off + p.len; off < end; {
+	r, off, left := p.run.resolve(p.off, p.len)
+	for left > 0 {
 		n, lo := r.nodeAt(off)
-		if n == nil {
-			break
-		}
-		hi := min(n.size(), lo+end-off)
+		hi := min(n.size(), lo+left)
 		out = append(out, span{n, lo, hi})
-		off += hi - lo
+		off, left = off+hi-lo, left-(hi-lo)
 	}
 	return out
 }

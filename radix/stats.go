@@ -27,10 +27,10 @@ const (
 	contentsBytes = int64(unsafe.Sizeof(contents{}) + unsafe.Sizeof(source{}))
 )
 
-// size estimates the memory of the nodes and runs; the caller holds treeMu.
+// bytes estimates the memory of the nodes, runs and predictions; the caller holds treeMu.
 func (t *tree) bytes() int64 {
 	n := &t.count
-	return int64(n.nodes)*nodeBytes + int64(n.runs)*runBytes + int64(len(t.runs)+len(t.freeRuns))*8 +
+	return int64(t.predicted)*guessBytes + int64(n.nodes)*nodeBytes + int64(n.runs)*runBytes + int64(len(t.runs)+len(t.freeRuns))*8 +
 		int64(n.keyRoom+n.slotCap+n.oddWords)*8 + int64(len(t.dir.at.Load().slots))*dirSlotBytes
 }
 
@@ -57,6 +57,6 @@ func (x *Index) Stats() Stats {
 	n := &x.tree.count
 	st.Nodes, st.Blocks, st.Buried = n.nodes, n.keyRoom, x.buried
 	st.Depths, st.Holders = n.depths, n.holders
-	st.Bytes = x.tree.bytes() + x.bytes.Load() + int64(st.Predicted)*guessBytes + int64(tickets)*ticketBytes + int64(st.Instances)*contentsBytes
+	st.Bytes = x.tree.bytes() + x.bytes.Load() + int64(tickets)*ticketBytes + int64(st.Instances)*contentsBytes
 	return st
 }

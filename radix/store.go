@@ -151,8 +151,7 @@ func (t *tree) placeAfter(at place, keys []Key, out []span) []span {
 	if at.run == 0 {
 		return t.place(&t.root, 0, keys, out)
 	}
-	r, off := t.runs[at.run].resolve(int(at.off))
-	n, i := r.nodeAt(off)
+	n, i := t.runs[at.run].find(int(at.off))
 	return t.place(n, i+1, keys, out)
 }
 
@@ -163,7 +162,7 @@ func (x *Index) keyAt(at place) Key {
 }
 
 func (t *tree) keyAt(at place) Key {
-	r, off := t.runs[at.run].resolve(int(at.off))
+	r, off, _ := t.runs[at.run].resolve(int(at.off), 1)
 	return r.keys[off]
 }
 

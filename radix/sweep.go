@@ -68,10 +68,8 @@ func (x *Index) sweepSource(d *dead, n int) int {
 		}
 		n--
 		named := t.runs[e.at.run]
-		if r, off := named.resolve(int(e.at.off)); true {
-			if node, i := r.nodeAt(off); node != nil && node.cover(s.sid).has(i) {
-				t.leave(node, s)
-			}
+		if node, i := named.find(int(e.at.off)); node != nil && node.cover(s.sid).has(i) {
+			t.leave(node, s)
 		}
 		t.unref(named, 1)
 		x.buried--

@@ -15,7 +15,9 @@ type tree struct {
 	clock    uint64
 	sids     sidTable
 	count    counts
-	spans    []span // scratch
+	// predicted counts the blocks with a guess, of cleared instances too.
+	predicted int
+	spans     []span // scratch
 }
 
 // counts are kept as things change, so that reading them costs nothing.
@@ -178,6 +180,7 @@ func (t *tree) appendKeys(r *run, keys []Key) {
 // cutKeys shortens r. Readers may still be looking at what is cut off, so the
 // room is given up: the next append copies.
 func (t *tree) cutKeys(r *run, size int) {
+	r.wasCut = true
 	if size < r.room*3/4 {
 		t.setKeys(r, append(make([]Key, 0, size), r.keys[:size]...))
 		return
@@ -216,4 +219,4 @@ func (t *tree) addLeaf(parent *node, keys []Key) *node {
 	return n
 }
 
-func (t *tree) extend(n *node, keys []Key) { t.appendKeys(n.run, keys) }
+func (t *tree) extend(n *node, keys []Key) { t.appendKeys(t.renew(n.run), keys) }
