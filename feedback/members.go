@@ -159,9 +159,13 @@ func (s *Subscriber) probe(m *member) {
 	for _, f := range m.feeds {
 		f.stream.Probe()
 	}
+	// Each question has a reply subject of its own: a worker may be allowed one
+	// answer to each.
+	s.probes++
 	request := &nats.Msg{
-		Subject: headSubject(m.endpoint, m.name), Reply: s.inbox + "." + token(m.endpoint) + "." + token(m.name),
-		Header: nats.Header{headerWant: {wantHead}},
+		Subject: headSubject(m.endpoint, m.name),
+		Reply:   s.inbox + "." + token(m.endpoint) + "." + token(m.name) + "." + strconv.FormatUint(s.probes, 36),
+		Header:  nats.Header{headerWant: {wantHead}},
 	}
 	if err := s.o.Conn.PublishMsg(request); err != nil {
 		s.o.Logger.Debug("can't ask for a head", "endpoint", m.endpoint, "instance", m.name, "error", err)

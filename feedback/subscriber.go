@@ -94,7 +94,8 @@ type Subscriber struct {
 
 	dropped   int // by the NATS client, as last seen
 	probeAt   time.Time
-	probeSoon int // rounds to probe at the next ticks
+	probeSoon int    // rounds to probe at the next ticks
+	probes    uint64 // sent
 
 	observe func(*feed) // called after each step, if set
 
@@ -128,7 +129,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("feedback: subscribe to events: %w", err)
 	}
-	heads, err := s.o.Conn.ChanSubscribe(s.inbox+".*.*", messages)
+	heads, err := s.o.Conn.ChanSubscribe(s.inbox+".*.*.*", messages)
 	if err != nil {
 		return errors.Join(fmt.Errorf("feedback: subscribe to heads: %w", err), events.Unsubscribe())
 	}
@@ -285,12 +286,15 @@ func (s *Subscriber) unreadable(f *feed, err error) {
 }
 
 func (s *Subscriber) receiveHead(msg *nats.Msg, rest string) {
-	endpoint, instance, _ := strings.Cut(rest, ".")
-	endpoint, err := untoken(endpoint)
+	parts := strings.Split(rest, ".")
+	if len(parts) != 3 {
+		return
+	}
+	endpoint, err := untoken(parts[0])
 	if err != nil {
 		return
 	}
-	instance, err = untoken(instance)
+	instance, err := untoken(parts[1])
 	if err != nil || len(msg.Header) == 0 || msg.Header.Get("Status") != "" {
 		return // nobody answers
 	}
