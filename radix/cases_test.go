@@ -241,6 +241,9 @@ func TestPruningKeepsTheBudgetAndWhatWasHit(t *testing.T) {
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {
+	if underRace {
+		t.Skip("sync.Pool drops things at random under the race detector")
+	}
 	x := New(Options{})
 	keys := seq(0, 500)
 	for range 64 {
