@@ -121,7 +121,7 @@ func (t *tree) gather(sc *scratch) bool {
 	before := first.hi
 	for j := 1; j < len(sc.path); j++ {
 		st := &sc.path[j]
-		any := false
+		carried := false
 		for i := range sc.cands {
 			c := &sc.cands[i]
 			if int(c.all) != before {
@@ -129,13 +129,13 @@ func (t *tree) gather(sc *scratch) bool {
 			}
 			if _, s := st.slots.find(c.sid); s != 0 {
 				c.add(s, before, st.hi)
-				any = true
+				carried = true
 			}
 		}
 		if !st.steady() {
 			return false
 		}
-		if !any {
+		if !carried {
 			break
 		}
 		before += st.hi

@@ -126,12 +126,12 @@ func (t *tree) guess(sp span, c *contents, seq uint64) bool {
 	for len(f.blocks) < sp.hi {
 		f.blocks = append(f.blocks, guess{})
 	}
-	any := false
+	added := false
 	for i := sp.lo; i < sp.hi; i++ {
 		if t.confirmed(sp.n, c, i) {
 			continue
 		}
-		any = true
+		added = true
 		g := &f.blocks[i]
 		if g.tickets == 0 {
 			g.first = seq
@@ -140,7 +140,7 @@ func (t *tree) guess(sp span, c *contents, seq uint64) bool {
 		g.tickets++
 	}
 	t.refresh(sp.n, c)
-	return any
+	return added
 }
 
 // endTicket takes a ticket's share out of its blocks' predictions.

@@ -21,7 +21,7 @@ type history struct {
 	insts []Instance // alive
 	now   time.Time
 	given []given
-	draw  func(label string, max int) int // 0…max
+	draw  func(label string, most int) int // 0…most
 }
 
 type given struct {
@@ -251,7 +251,7 @@ func (h *history) end() error {
 
 func TestHistoriesAgreeWithTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := newHistory(func(label string, max int) int { return rapid.IntRange(0, max).Draw(t, label) })
+		h := newHistory(func(label string, most int) int { return rapid.IntRange(0, most).Draw(t, label) })
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			op := rapid.IntRange(0, historyOps-1).Draw(t, "op")
 			if err := h.step(op); err != nil {
@@ -272,11 +272,11 @@ func FuzzHistory(f *testing.F) {
 	f.Add([]byte("store, predict, remove, and so on"))
 	f.Add([]byte{0, 0, 0, 3, 0, 4, 1, 2, 5, 5, 0, 0, 8, 13, 0, 0, 9, 9, 9, 14})
 	f.Fuzz(func(t *testing.T, choices []byte) {
-		h := newHistory(func(_ string, max int) int {
+		h := newHistory(func(_ string, most int) int {
 			if len(choices) == 0 {
 				return 0
 			}
-			c := int(choices[0]) % (max + 1)
+			c := int(choices[0]) % (most + 1)
 			choices = choices[1:]
 			return c
 		})

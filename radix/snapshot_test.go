@@ -9,7 +9,7 @@ import (
 
 func randomHistory(seed uint64, steps int, t testing.TB) *history {
 	rnd := rand.New(rand.NewPCG(seed, 3))
-	h := newHistory(func(_ string, max int) int { return rnd.IntN(max + 1) })
+	h := newHistory(func(_ string, most int) int { return rnd.IntN(most + 1) })
 	for range steps {
 		if err := h.step(h.draw("op", historyOps-1)); err != nil {
 			t.Fatal(err)

@@ -81,14 +81,14 @@ func (t *table) claim(h Hash) (i int, fresh bool) {
 // touch loads the home slots of hashes into the cache. There is no branch that
 // depends on what is loaded, so the misses overlap; in find each would wait for
 // the one before, which makes a store four times as slow.
-func (t *table) touch(hashes []Hash) (any uint32) {
+func (t *table) touch(hashes []Hash) (seen uint32) {
 	if len(t.slots) == 0 {
 		return 0
 	}
 	for _, h := range hashes {
-		any |= t.slots[t.home(h)].at.run
+		seen |= t.slots[t.home(h)].at.run
 	}
-	return any
+	return seen
 }
 
 // touchAhead is how many hashes are touched before they are looked up: few

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime/pprof"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -93,7 +94,7 @@ func runOnce(o options) error {
 		if err != nil {
 			return fmt.Errorf("create the profile: %w", err)
 		}
-		defer file.Close()
+		defer func() { _ = file.Close() }() // a diagnosis, not a result
 		if err := pprof.StartCPUProfile(file); err != nil {
 			return fmt.Errorf("start the profile: %w", err)
 		}
@@ -119,7 +120,7 @@ func (r *report) runOurs(ctx context.Context, o options, what string) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, self, "-once", what, "-repeats", fmt.Sprint(o.repeats), "-together", o.together.String())
+	cmd := exec.CommandContext(ctx, self, "-once", what, "-repeats", strconv.Itoa(o.repeats), "-together", o.together.String())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

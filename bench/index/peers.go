@@ -11,18 +11,24 @@ import (
 	"strings"
 )
 
-// Lines that the peers' program prints, by column.
-var peerLines = []struct {
+type peerLine struct {
 	re      *regexp.Regexp
 	columns []string
-}{
-	{regexp.MustCompile(`store\s+([\d.]+) blocks/s.*\s([\d.-]+) B/entry`), []string{"store_blocks_per_s", "bytes_per_entry"}},
-	{regexp.MustCompile(`storehot\s*([\d.]+) blocks/s`), []string{"storehot_blocks_per_s"}},
-	{regexp.MustCompile(`churn\s+([\d.]+) blocks/s`), []string{"churn_blocks_per_s"}},
-	{regexp.MustCompile(`hash8k\s+([\d.]+) µs`), []string{"hash8k_us"}},
 }
 
-var findLine = regexp.MustCompile(`find-(\w+)\s+([\d.]+) /s\s+p50\s+([\d.]+) µs\s+p99\s+([\d.]+) µs`)
+// newPeerLines has the lines that the peers' program prints, by column.
+func newPeerLines() []peerLine {
+	return []peerLine{
+		{regexp.MustCompile(`store\s+([\d.]+) blocks/s.*\s([\d.-]+) B/entry`), []string{"store_blocks_per_s", "bytes_per_entry"}},
+		{regexp.MustCompile(`storehot\s*([\d.]+) blocks/s`), []string{"storehot_blocks_per_s"}},
+		{regexp.MustCompile(`churn\s+([\d.]+) blocks/s`), []string{"churn_blocks_per_s"}},
+		{regexp.MustCompile(`hash8k\s+([\d.]+) µs`), []string{"hash8k_us"}},
+	}
+}
+
+func newFindLine() *regexp.Regexp {
+	return regexp.MustCompile(`find-(\w+)\s+([\d.]+) /s\s+p50\s+([\d.]+) µs\s+p99\s+([\d.]+) µs`)
+}
 
 // runPeer runs one published tree once.
 func runPeer(ctx context.Context, program, name string, repeats int) (figures, error) {
@@ -31,6 +37,7 @@ func runPeer(ctx context.Context, program, name string, repeats int) (figures, e
 		return nil, fmt.Errorf("run peer %s: %w", name, err)
 	}
 	f := figures{}
+	findLine := newFindLine()
 	sc := bufio.NewScanner(bytes.NewReader(out))
 	for sc.Scan() {
 		line := sc.Text()
@@ -40,7 +47,7 @@ func runPeer(ctx context.Context, program, name string, repeats int) (figures, e
 			f.parse(m[1]+"_p99_us", m[4])
 			continue
 		}
-		for _, p := range peerLines {
+		for _, p := range newPeerLines() {
 			if strings.Contains(line, "storehot") != (p.columns[0] == "storehot_blocks_per_s") {
 				continue
 			}

@@ -54,7 +54,7 @@ func (r *report) print(w io.Writer) {
 		}
 	}
 	p("\twarmroute / best other\n")
-	for _, c := range columns {
+	for _, c := range columns() {
 		p("%s", c)
 		best := 0.0
 		for _, who := range r.who {
