@@ -44,6 +44,9 @@ func (s *Server) answer(c echo.Context, r *request, a *attempt) scheduler.Outcom
 		return scheduler.Cancelled
 	}
 	s.finish(c, r, a.lease, nil)
+	if s.o.Sample != nil && r.prompt.exact {
+		s.o.Sample(r.endpoint.Name(), a.lease.Instance.URL(), r.prompt.kind, r.body)
+	}
 	return scheduler.Served
 }
 

@@ -132,8 +132,10 @@ func (s *Server) send(in *http.Request, r *request, l *scheduler.Lease) (*attemp
 	if s.o.WorkerKey != "" {
 		out.Header.Set("Authorization", "Bearer "+s.o.WorkerKey)
 	}
-	out.Header.Set("Idempotency-Key", r.id) // lets Go's transport retry on a connection that was just closed
-	a.response, err = s.client.Do(out)      //nolint:bodyclose // the attempt's close does
+	// Lets Go's transport repeat the request where the worker has just closed an
+	// idle connection. Without a value it is not sent.
+	out.Header["Idempotency-Key"] = []string{}
+	a.response, err = s.client.Do(out) //nolint:bodyclose // the attempt's close does
 	if err != nil {
 		if cause := context.Cause(ctx); errors.Is(cause, errFirstByte) {
 			err = cause

@@ -74,7 +74,10 @@ func (s *Server) observe(r *request, l *scheduler.Lease, o *observer) {
 // of the worker's.
 func (s *Server) finish(c echo.Context, r *request, l *scheduler.Lease, fault *apiError) {
 	status := c.Response().Status
-	if fault != nil {
+	switch {
+	case fault != nil && r.route.native && fault.status != statusClientGone:
+		_, status = nativeShape(fault)
+	case fault != nil:
 		status = fault.status
 	}
 	endpoint := "other"

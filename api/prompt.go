@@ -19,6 +19,7 @@ type prompt struct {
 	tokens int
 	chains []blockkey.Chain
 	exact  bool // real tokens, not an estimate from bytes
+	kind   tokenize.Kind
 	memory *promptMemory
 }
 
@@ -76,6 +77,7 @@ func (s *Server) readPrompt(r *request) {
 		s.metrics.uncertain.WithLabelValues(r.endpoint.Name(), "error").Inc()
 	default:
 		r.prompt.tokens, r.prompt.chains, r.prompt.exact = m.prompt.Tokens, m.prompt.Chains, true
+		r.prompt.kind = kind
 	}
 }
 

@@ -62,7 +62,7 @@ func (s *Server) readBody(c echo.Context, r *request) *apiError {
 	tooLarge := newError(http.StatusRequestEntityTooLarge, codeTooLarge,
 		"the body is over the limit of %d bytes: send less, or raise limits.max_body_bytes", limit)
 	if req.ContentLength > limit {
-		c.Response().Header().Set("Connection", "close") // the rest is not read
+		s.discard(c)
 		return tooLarge
 	}
 	var buf bytes.Buffer
@@ -73,6 +73,7 @@ func (s *Server) readBody(c echo.Context, r *request) *apiError {
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
+		s.discard(c)
 		return tooLarge
 	case err != nil:
 		return newError(http.StatusBadRequest, codeRequest, "the body can't be read to its end")
@@ -93,6 +94,17 @@ func (s *Server) readBody(c echo.Context, r *request) *apiError {
 		return newError(http.StatusBadRequest, codeEncoding, "the body is not %s, as its Content-Encoding says", encoding)
 	}
 	return nil
+}
+
+// discardTime bounds how long the rest of a body that is too large is read.
+const discardTime = 5 * time.Second
+
+// discard reads on for a while where a body is too large: a client that is
+// still sending would see its connection reset, not the answer.
+func (s *Server) discard(c echo.Context) {
+	c.Response().Header().Set("Connection", "close")                                                // the rest is not read
+	_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(s.o.Now().Add(discardTime)) // not every body has one
+	_, _ = io.CopyN(io.Discard, c.Request().Body, s.o.MaxBodyBytes)                                 // as much again: no more is owed
 }
 
 var errTooLarge = errors.New("api: the decoded body is too large")

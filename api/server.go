@@ -26,7 +26,10 @@ type Options struct {
 	// Ready says whether new requests are welcome, and why not.
 	Ready func() (ok bool, why string)
 	// Tree is what the status says of the tree; it is written as JSON.
-	Tree    func() any
+	Tree func() any
+	// Sample, if given, is told of each request that was served and matched by
+	// tokens, and may keep the body. It must not wait.
+	Sample  func(endpoint, workerURL string, kind tokenize.Kind, body []byte)
 	Version string
 
 	// WorkerKey is sent to the workers as a bearer token, "" for none. A

@@ -148,6 +148,16 @@ func defaultConfig() Config {
 	}
 }
 
+// endpoint finds one by name, nil when there is none.
+func (cfg *Config) endpoint(name string) *EndpointConfig {
+	for i := range cfg.Endpoints {
+		if cfg.Endpoints[i].EndpointName == name {
+			return &cfg.Endpoints[i]
+		}
+	}
+	return nil
+}
+
 // fill sets what an endpoint's entry leaves open.
 func (e *EndpointConfig) fill() {
 	if e.Tokenizer.CacheBytes == 0 {

@@ -173,7 +173,7 @@ func (f *finding) checkTokens(ctx context.Context, client *http.Client, url stri
 		return true
 	}
 	for i, body := range probes() {
-		p, err := compareTokens(ctx, client, url, model, e.Model, body)
+		p, err := compareTokens(ctx, client, url, model, e.Model, tokenize.Chat, []byte(body))
 		if err != nil {
 			f.Tokens = "unknown: " + reason(err)
 			return false

@@ -38,12 +38,12 @@ func probes() []string {
 	}
 }
 
-// compareTokens asks the worker at url for its tokens of a chat body and
+// compareTokens asks the worker at url for its tokens of a request's body and
 // compares ours. The error says that there is no verdict: the worker can't be
 // reached, or doesn't answer /tokenize.
-func compareTokens(ctx context.Context, client *http.Client, url string, model *tokenize.Model, served, body string) (parity, error) {
+func compareTokens(ctx context.Context, client *http.Client, url string, model *tokenize.Model, served string, kind tokenize.Kind, body []byte) (parity, error) {
 	var request map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(body), &request); err != nil {
+	if err := json.Unmarshal(body, &request); err != nil {
 		return parity{}, fmt.Errorf("read the probe: %w", err)
 	}
 	name, err := json.Marshal(served)
@@ -61,7 +61,7 @@ func compareTokens(ctx context.Context, client *http.Client, url string, model *
 	if err := postJSON(ctx, client, url+"/tokenize", data, &answer); err != nil {
 		return parity{}, err
 	}
-	ours, _, err := model.Tokens(tokenize.Chat, data)
+	ours, _, err := model.Tokens(kind, data)
 	if err != nil {
 		return parity{}, fmt.Errorf("our own tokens: %w", err)
 	}

@@ -74,12 +74,47 @@ func TestTokensThatDifferAreNotTrustedUntilMended(t *testing.T) {
 	if text := logs.String(); strings.Count(text, "tokens differ") != 1 || !strings.Contains(text, `"position":3`) || !strings.Contains(text, "trusted") {
 		t.Errorf("logged %s", text)
 	}
+	// A user's request can show it too.
+	served := sample{"e", worker.URL, tokenize.Chat, []byte(`{"messages":[{"role":"user","content":"canary"}],"max_tokens":3}`)}
+	r.checkSample(t.Context(), client, served, metrics)
+	if r.models.get("e") == nil {
+		t.Fatal("equal tokens of a request cost the trust")
+	}
+	wrong.Store(true)
+	r.checkSample(t.Context(), client, served, metrics)
+	if r.models.get("e") != nil || strings.Contains(logs.String(), "canary") {
+		t.Fatalf("a request's tokens differ: trusted %v, logged %s", r.models.get("e") != nil, logs.String())
+	}
+	wrong.Store(false)
+	r.checkParityOnce(t.Context(), client, metrics)
+
 	worker.Close()
 	if r.checkParityOnce(t.Context(), client, metrics) {
 		t.Error("a verdict without a worker")
 	}
 	if r.models.get("e") == nil {
 		t.Error("a worker that can't be reached cost the trust")
+	}
+}
+
+func TestSamplesAreFewAndNeverWait(t *testing.T) {
+	s := samples{queue: make(chan sample, 1)}
+	now := time.Unix(1000, 0)
+	for range 5 {
+		s.offer(sample{endpoint: "a"}, now)
+	}
+	if len(s.queue) != 1 {
+		t.Fatalf("%d samples of five at once, want 1", len(s.queue))
+	}
+	<-s.queue
+	s.offer(sample{endpoint: "b"}, now.Add(sampleEvery-1))
+	if len(s.queue) != 0 {
+		t.Error("a sample before its time")
+	}
+	s.offer(sample{endpoint: "c"}, now.Add(sampleEvery))
+	s.offer(sample{endpoint: "d"}, now.Add(3*sampleEvery)) // nobody reads: it is dropped
+	if got := <-s.queue; got.endpoint != "c" {
+		t.Errorf("got %q, want c", got.endpoint)
 	}
 }
 

@@ -4,9 +4,12 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/warmroute/warmroute/tokenize"
 )
 
 const (
@@ -42,6 +45,9 @@ func (r *router) checkParity(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case s := <-r.samples.queue:
+			r.checkSample(ctx, client, s, metrics)
+			continue
 		case <-timer.C:
 		}
 		if r.checkParityOnce(ctx, client, metrics) {
@@ -50,6 +56,54 @@ func (r *router) checkParity(ctx context.Context) error {
 			timer.Reset(parityRetry)
 		}
 	}
+}
+
+// sampleEvery is how often a user's request is compared: often enough to notice
+// a shape of request that the probes do not have, and a worker hardly notices.
+const sampleEvery = 10 * time.Second
+
+// samples are requests to compare, one at a time. Safe for concurrent use.
+type samples struct {
+	queue chan sample  // of one
+	next  atomic.Int64 // unix nanoseconds before which no more are taken
+}
+
+// sample is one request that a worker has served.
+type sample struct {
+	endpoint, url string
+	kind          tokenize.Kind
+	body          []byte
+}
+
+// offer takes the sample if it is time for one and none waits. It never waits
+// itself.
+func (s *samples) offer(v sample, now time.Time) {
+	next := s.next.Load()
+	if now.UnixNano() < next || !s.next.CompareAndSwap(next, now.Add(sampleEvery).UnixNano()) {
+		return
+	}
+	select {
+	case s.queue <- v:
+	default:
+	}
+}
+
+// checkSample compares a user's request. Of it only the position of a
+// difference is ever said.
+func (r *router) checkSample(ctx context.Context, client *http.Client, s sample, metrics parityMetrics) {
+	open := r.models.open(s.endpoint)
+	e := r.live.Load().endpoint(s.endpoint)
+	if open == nil || e == nil {
+		return // removed meanwhile
+	}
+	p, err := compareTokens(ctx, client, strings.TrimSuffix(s.url, "/"), open.model, e.Model, s.kind, s.body)
+	if err != nil || p.Equal {
+		return // no verdict, or a good one
+	}
+	open.distrusts.Store(true)
+	metrics.equal.WithLabelValues(s.endpoint).Set(0)
+	r.logger.Error("tokens of a request differ from the worker's and are not trusted: check the tokenizer and the chat template",
+		"endpoint", s.endpoint, "model", e.Model, "template", templateName(e.Tokenizer), "position", p.At, "ours", p.Ours, "theirs", p.Theirs)
 }
 
 // checkParityOnce reports whether every endpoint with a tokenizer got a
@@ -85,7 +139,7 @@ func (r *router) endpointParity(ctx context.Context, client *http.Client, e Endp
 	for _, v := range e.ProductionVariants {
 		for _, inst := range v.Instances {
 			for i, body := range probes() {
-				p, err := compareTokens(ctx, client, strings.TrimSuffix(inst.URL, "/"), open.model, e.Model, body)
+				p, err := compareTokens(ctx, client, strings.TrimSuffix(inst.URL, "/"), open.model, e.Model, tokenize.Chat, []byte(body))
 				if err != nil {
 					r.logger.Debug("no verdict on tokens", "endpoint", e.EndpointName, "instance", inst.Name, "error", err)
 					break

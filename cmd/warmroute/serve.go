@@ -21,6 +21,7 @@ import (
 	"github.com/warmroute/warmroute/feedback"
 	"github.com/warmroute/warmroute/radix"
 	"github.com/warmroute/warmroute/scheduler"
+	"github.com/warmroute/warmroute/tokenize"
 )
 
 // expireEvery is how often predictions that no event confirmed are dropped.
@@ -40,6 +41,7 @@ type router struct {
 	held      *radix.Index
 	models    *models
 	workerKey string
+	samples   samples
 	nats      *nats.Conn // nil without events
 	events    *feedback.Subscriber
 	api       *api.Server
@@ -81,6 +83,7 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 
 func newRouter(src source, cfg *Config, stderr io.Writer) (*router, error) {
 	r := &router{source: src, config: cfg, level: new(slog.LevelVar), registry: prometheus.NewRegistry(), models: newModels()}
+	r.samples.queue = make(chan sample, 1)
 	r.level.Set(level(cfg.Log.Level))
 	r.logger = newLogger(stderr, cfg.Log.Format, r.level)
 	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -124,6 +127,9 @@ func (r *router) apiOptions() (api.Options, error) {
 		WorkerKey: key,
 		Scheduler: r.scheduler, Models: r.models.get, Logger: r.logger, Registry: r.registry, Version: version(),
 		Ready: r.ready, Tree: func() any { return r.held.Stats() },
+		Sample: func(endpoint, url string, kind tokenize.Kind, body []byte) {
+			r.samples.offer(sample{endpoint, url, kind, body}, time.Now())
+		},
 		HideReceipt: !c.Receipt, MaxBodyBytes: c.Limits.MaxBodyBytes, Retries: c.Limits.Retries,
 		Timeouts: api.Timeouts{Connect: c.Timeouts.Connect, FirstByte: c.Timeouts.FirstByte, Chunk: c.Timeouts.Chunk},
 	}, nil
