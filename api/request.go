@@ -96,15 +96,19 @@ func (s *Server) readBody(c echo.Context, r *request) *apiError {
 	return nil
 }
 
-// discardTime bounds how long the rest of a body that is too large is read.
-const discardTime = 5 * time.Second
+// What is read of a body that is too large: for so long, and so many times the
+// limit.
+const (
+	discardTime  = 5 * time.Second
+	discardTimes = 4
+)
 
 // discard reads on for a while where a body is too large: a client that is
 // still sending would see its connection reset, not the answer.
 func (s *Server) discard(c echo.Context) {
 	c.Response().Header().Set("Connection", "close")                                                // the rest is not read
 	_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(s.o.Now().Add(discardTime)) // not every body has one
-	_, _ = io.CopyN(io.Discard, c.Request().Body, s.o.MaxBodyBytes)                                 // as much again: no more is owed
+	_, _ = io.CopyN(io.Discard, c.Request().Body, discardTimes*s.o.MaxBodyBytes)                    // more is not owed
 }
 
 var errTooLarge = errors.New("api: the decoded body is too large")
