@@ -9,7 +9,7 @@ import (
 // that goes at once pays for the walk over everything that it takes.
 const pruneTo = 90
 
-// entryCost is what an entry takes of its table on average: tables are 35 to 70 % full.
+// entryCost is what an entry takes of its table on average: tables are 40 to 75 % full.
 const entryCost = entryBytes * 2
 
 // after prunes once a complete change has left the index above its budget. The
