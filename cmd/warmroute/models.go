@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/warmroute/warmroute/tokenize"
 )
 
@@ -41,6 +43,21 @@ func (m *models) get(endpoint string) *tokenize.Model {
 // open is the endpoint's tokenizer whatever its trust, nil where it has none.
 func (m *models) open(endpoint string) *openModel {
 	return (*m.byEndpoint.Load())[endpoint]
+}
+
+// Describe is [prometheus.Collector]'s. It names nothing: which models there are
+// changes with the configuration.
+func (m *models) Describe(chan<- *prometheus.Desc) {}
+
+// Collect is [prometheus.Collector]'s: the caches of every model in use.
+func (m *models) Collect(ch chan<- prometheus.Metric) {
+	seen := map[*openModel]bool{}
+	for _, o := range *m.byEndpoint.Load() {
+		if !seen[o] {
+			seen[o] = true
+			o.model.Collector().Collect(ch)
+		}
+	}
 }
 
 // prepare opens what the endpoints need and is not open yet, and returns the

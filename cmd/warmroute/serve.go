@@ -86,7 +86,7 @@ func newRouter(src source, cfg *Config, stderr io.Writer) (*router, error) {
 	r.samples.queue = make(chan sample, 1)
 	r.level.Set(level(cfg.Log.Level))
 	r.logger = newLogger(stderr, cfg.Log.Format, r.level)
-	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), r.models)
 
 	r.held = radix.New(radix.Options{
 		PredictionTTL: cfg.Tree.PredictionTTL, MaxBytes: cfg.Tree.MaxBytes, DefaultCapacity: cfg.Tree.CacheBlocks,
@@ -94,6 +94,7 @@ func newRouter(src source, cfg *Config, stderr io.Writer) (*router, error) {
 	// Where an id's prefix was placed stays true for as long as it is held: only
 	// the instance's capacity bounds it.
 	placed := radix.New(radix.Options{MaxBytes: cfg.Tree.MaxBytes, DefaultCapacity: cfg.Tree.CacheBlocks})
+	r.registry.MustRegister(newTreeCollector(r.held, placed))
 	r.scheduler = scheduler.New(scheduler.Options{
 		Held: r.held, Placed: placed, Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), Registerer: r.registry,
 	})
@@ -126,7 +127,7 @@ func (r *router) apiOptions() (api.Options, error) {
 	return api.Options{
 		WorkerKey: key,
 		Scheduler: r.scheduler, Models: r.models.get, Logger: r.logger, Registry: r.registry, Version: version(),
-		Ready: r.ready, Tree: func() any { return r.held.Stats() },
+		Ready: r.ready, Tree: func() any { return viewTree(r.held.Stats()) },
 		Sample: func(endpoint, url string, kind tokenize.Kind, body []byte) {
 			r.samples.offer(sample{endpoint, url, kind, body}, time.Now())
 		},
