@@ -18,6 +18,9 @@ type member struct {
 
 	trust  scheduler.Trust
 	reason string
+	// doubted is when the instance was last found unreachable: until each rank
+	// has been heard after it, what it held counts for nothing.
+	doubted time.Time
 }
 
 // feed is one rank's stream and what brings it into the tree.
@@ -47,6 +50,8 @@ func (m *member) judge(now time.Time, staleAfter time.Duration) (scheduler.Trust
 	trust, reason := scheduler.Blind, "no KV events yet"
 	for _, f := range m.feeds {
 		switch {
+		case !f.heard.After(m.doubted) && !m.doubted.IsZero():
+			trust, reason = scheduler.Recovering, "it was unreachable, and has not said how far it is"
 		case f.incompatible != "":
 			return scheduler.Stale, f.incompatible
 		case f.stream.Phase() == Recovering:

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/warmroute/warmroute/radix"
 	"github.com/warmroute/warmroute/scheduler"
 )
 
@@ -282,5 +283,42 @@ func TestPermissionsOfTheDocumentation(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Errorf("a worker may %s", what)
 		}
+	}
+}
+
+// An instance that was unreachable may be another process, or the same one.
+func TestADoubtedInstanceCountsOnceItHasSaidHowFarItIs(t *testing.T) {
+	s := startServer(t, -1)
+	nc := connect(t, s.ClientURL())
+	r := startRouter(t, nc, []string{"a", "b"})
+	workers := connect(t, s.ClientURL())
+	p, w := publisher(t, workers, "a", 0, "one"), newFakeWorker(1)
+	publish(t, p, w, 30)
+	r.eventually("live and equal", func() bool { return r.trusts("a", scheduler.Live)() && r.equals("a", w)() })
+
+	// The same process: what it holds counts again.
+	r.sub.Doubt(t.Context(), r.instance("a"))
+	r.eventually("live and equal again", func() bool { return r.trusts("a", scheduler.Live)() && r.equals("a", w)() })
+
+	// Gone: it is not believed.
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.sub.Doubt(t.Context(), r.instance("a"))
+	if !r.trusts("a", scheduler.Recovering)() {
+		t.Error("an instance that does not answer is believed")
+	}
+	// Another process, that has said nothing of itself yet.
+	publisher(t, workers, "a", 0, "two")
+	r.sub.Doubt(t.Context(), r.instance("a"))
+	empty := newFakeWorker(2)
+	r.eventually("live, and known to hold nothing", func() bool { return r.trusts("a", scheduler.Live)() && r.equals("a", empty)() })
+
+	// Of one that has no events only predictions are known.
+	keys := []radix.Key{1, 2, 3}
+	r.index.Predict(r.instance("b").Handle(), keys, time.Now())
+	r.sub.Doubt(t.Context(), r.instance("b"))
+	if got := r.index.Match(nil, keys); len(got) != 0 {
+		t.Errorf("predictions outlived the process: %v", got)
 	}
 }

@@ -92,6 +92,8 @@ type Subscriber struct {
 	due     bool // a fetch may be due
 	results chan fetched
 
+	doubts chan doubt // from any goroutine
+
 	dropped   int // by the NATS client, as last seen
 	probeAt   time.Time
 	probeSoon int    // rounds to probe at the next ticks
@@ -116,6 +118,7 @@ func NewSubscriber(o SubscriberOptions) (*Subscriber, error) {
 	return &Subscriber{
 		o: o, metrics: m, inbox: o.Conn.NewInbox(),
 		members: make(map[memberKey]*member), feeds: make(map[feedKey]*feed), results: make(chan fetched, fetches),
+		doubts: make(chan doubt),
 	}, nil
 }
 
@@ -156,6 +159,9 @@ func (s *Subscriber) Run(ctx context.Context) error {
 			s.receive(msg)
 		case r := <-s.results:
 			s.finish(r)
+		case d := <-s.doubts:
+			s.doubt(d.instance)
+			close(d.done)
 		case now := <-status:
 			s.setConnected(now == nats.CONNECTED)
 		case <-slow:
@@ -165,6 +171,44 @@ func (s *Subscriber) Run(ctx context.Context) error {
 		}
 		s.startFetches(ctx, &fetchers)
 	}
+}
+
+// doubt is an instance that was found unreachable.
+type doubt struct {
+	instance *scheduler.Instance
+	done     chan struct{}
+}
+
+// Doubt says that an instance could not be reached: its process may be another
+// by now. When Doubt returns, what the instance held counts for nothing until
+// it has said how far it is, which it is asked at once. Run must be running;
+// Doubt returns when ctx ends at the latest.
+func (s *Subscriber) Doubt(ctx context.Context, i *scheduler.Instance) {
+	d := doubt{i, make(chan struct{})}
+	select {
+	case s.doubts <- d:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-d.done:
+	case <-ctx.Done():
+	}
+}
+
+func (s *Subscriber) doubt(i *scheduler.Instance) {
+	m := s.member(memberKey{i.Endpoint(), i.Name()})
+	if m == nil || m.instance != i {
+		return
+	}
+	if len(m.feeds) == 0 {
+		s.o.Index.Clear(i.Handle()) // predictions alone: nobody could confirm them
+		return
+	}
+	now := s.o.Now()
+	m.doubted = now
+	s.trust(m, now)
+	s.probe(m)
 }
 
 func (s *Subscriber) unsubscribe(subs ...*nats.Subscription) {

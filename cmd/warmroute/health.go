@@ -31,7 +31,7 @@ func (r *router) checkHealth(ctx context.Context) error {
 				for _, i := range v.Instances() {
 					h := checks[i]
 					if h == nil {
-						h = &healthCheck{instance: i, down: c.Down, up: c.Up, logger: r.logger}
+						h = &healthCheck{instance: i, down: c.Down, up: c.Up, logger: r.logger, doubt: r.doubt}
 					}
 					next[i] = h // those that are configured no more are forgotten
 					wg.Go(func() { h.run(ctx, client) })
@@ -48,11 +48,22 @@ func (r *router) checkHealth(ctx context.Context) error {
 	}
 }
 
+// doubt says that an instance's process may have been replaced.
+func (r *router) doubt(ctx context.Context, i *scheduler.Instance) {
+	if r.events != nil {
+		r.events.Doubt(ctx, i)
+		return
+	}
+	r.held.Clear(i.Handle())
+}
+
 // healthCheck is one instance's.
 type healthCheck struct {
 	instance *scheduler.Instance
 	down, up int
 	logger   *slog.Logger
+
+	doubt func(context.Context, *scheduler.Instance) // its process may be another
 
 	out       bool // of service
 	failed    int  // checks in a row
@@ -67,7 +78,7 @@ func (h *healthCheck) run(ctx context.Context, client *http.Client) {
 	if ctx.Err() != nil {
 		return // the router ends
 	}
-	h.note(err)
+	h.note(ctx, err)
 	if err == nil && !h.described {
 		h.described = h.describe(ctx, client, url)
 	}
@@ -75,13 +86,14 @@ func (h *healthCheck) run(ctx context.Context, client *http.Client) {
 
 // note counts a check's outcome and takes the instance out of service or brings
 // it back.
-func (h *healthCheck) note(err error) {
+func (h *healthCheck) note(ctx context.Context, err error) {
 	if err != nil {
 		h.failed++
 		h.good = 0
 		if !h.out && h.failed >= h.down {
 			h.out, h.described = true, false
 			h.instance.SetReady(false)
+			h.doubt(ctx, h.instance)
 			h.logger.Warn("instance out of service", "endpoint", h.instance.Endpoint(), "instance", h.instance.Name(), "error", err)
 		}
 		return
@@ -90,6 +102,7 @@ func (h *healthCheck) note(err error) {
 	h.failed = 0
 	if h.out && h.good >= h.up {
 		h.out = false
+		h.doubt(ctx, h.instance) // before the first request
 		h.instance.SetReady(true)
 		h.logger.Info("instance back in service", "endpoint", h.instance.Endpoint(), "instance", h.instance.Name())
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -17,7 +18,8 @@ func TestG03_OneSlowAnswerTakesNoInstanceOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	i, _ := s.Instance("e", "a")
-	h := &healthCheck{instance: i, down: 3, up: 2, logger: quietLogger()}
+	doubts := 0
+	h := &healthCheck{instance: i, down: 3, up: 2, logger: quietLogger(), doubt: func(context.Context, *scheduler.Instance) { doubts++ }}
 	fails := errors.New("no answer")
 	for step, c := range []struct {
 		err   error
@@ -34,9 +36,12 @@ func TestG03_OneSlowAnswerTakesNoInstanceOut(t *testing.T) {
 		{nil, true},
 		{fails, true},
 	} {
-		h.note(c.err)
+		h.note(t.Context(), c.err)
 		if i.Ready() != c.ready {
 			t.Fatalf("after check %d (%v) ready is %v, want %v", step, c.err, i.Ready(), c.ready)
 		}
+	}
+	if doubts != 2 {
+		t.Errorf("doubted %d times, want once on its way out and once on its way in", doubts)
 	}
 }

@@ -36,7 +36,8 @@ type fleet struct {
 	o          fleetOptions
 	api, admin string // base URLs
 	router     *process
-	workers    map[string]string // name → base URL
+	workers    map[string]string   // name → base URL
+	processes  map[string]*process // of the workers
 	config     string
 	nats       *server.Server
 	listener   *listener
@@ -64,12 +65,12 @@ func startFleet(t *testing.T, o fleetOptions) *fleet {
 	if o.scale == "" {
 		o.scale = "0"
 	}
-	f := &fleet{t: t, o: o, workers: map[string]string{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	f := &fleet{t: t, o: o, workers: map[string]string{}, processes: map[string]*process{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	t.Cleanup(f.client.CloseIdleConnections)
 	f.startNATS()
 	f.listen()
 	for i := range o.workers {
-		f.startWorker(fmt.Sprintf("w%d", i))
+		f.startWorkerAt(fmt.Sprintf("w%d", i), "127.0.0.1:0")
 	}
 	f.config = filepath.Join(t.TempDir(), "warmroute.yaml")
 	f.writeConfig(o.strategy)
@@ -97,10 +98,11 @@ func (f *fleet) startNATS() {
 	f.nats = ns
 }
 
-func (f *fleet) startWorker(name string) *process {
+// startWorkerAt starts a worker of that name on an address.
+func (f *fleet) startWorkerAt(name, addr string) {
 	f.t.Helper()
 	args := []string{
-		"--name", name, "--endpoint", "llama", "--model", model, "--listen", "127.0.0.1:0",
+		"--name", name, "--endpoint", "llama", "--model", model, "--listen", addr,
 		"--nats", f.nats.ClientURL(), "--tokenizer", tokenizetest.Path(f.t),
 		"--block-size", strconv.Itoa(f.o.blockSize), "--cache-blocks", strconv.Itoa(f.o.blocks), "--time-scale", f.o.scale,
 	}
@@ -110,7 +112,7 @@ func (f *fleet) startWorker(name string) *process {
 	p := start(f.t, "simworker", args...)
 	_, url, _ := strings.Cut(p.line("listening on "), "listening on ")
 	f.workers[name] = strings.TrimSpace(url)
-	return p
+	f.processes[name] = p
 }
 
 // writeConfig writes the router's configuration with a strategy.
@@ -121,7 +123,8 @@ func (f *fleet) writeConfig(strategy string) {
 listen: 127.0.0.1:0
 admin_listen: 127.0.0.1:0
 nats: {url: %q}
-timeouts: {drain_delay: 0s, drain: 10s}
+timeouts: {drain_delay: 0s, drain: 30s}
+health: {interval: 100ms}
 endpoints:
   - EndpointName: llama
     Model: %s

@@ -102,12 +102,18 @@ func (p *process) line(text string) string {
 func (p *process) signal(s syscall.Signal) error {
 	p.t.Helper()
 	_ = p.cmd.Process.Signal(s)
+	return p.wait()
+}
+
+// wait waits for the end; the error is the exit status.
+func (p *process) wait() error {
+	p.t.Helper()
 	select {
 	case <-p.done:
 	case <-time.After(limit):
 		_ = p.cmd.Process.Kill()
 		<-p.done
-		p.t.Errorf("%s did not end after %s", p.cmd.Path, s)
+		p.t.Errorf("%s did not end", p.cmd.Path)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
