@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"net"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -114,11 +113,31 @@ func (s *Server) setReceipt(h http.Header, r *request, l *scheduler.Lease) {
 	h.Set("X-Warmroute-Prompt-Tokens", strconv.Itoa(r.prompt.tokens))
 }
 
+// maxRequestID is the longest request id that is taken over.
+const maxRequestID = 128
+
+// validRequestID accepts letters, digits and . _ : - alone: the id goes into
+// logs and headers.
+func validRequestID(s string) bool {
+	if s == "" || len(s) > maxRequestID {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		digit := c >= '0' && c <= '9'
+		if !letter && !digit && c != '.' && c != '_' && c != ':' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
 // requestID is the client's, where it has a sound one, or a new one. It goes to
 // the worker and back to the client.
 func requestID(c echo.Context) string {
 	id := c.Request().Header.Get("X-Request-Id")
-	if !regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`).MatchString(id) {
+	if !validRequestID(id) {
 		id = rand.Text()
 	}
 	c.Response().Header().Set("X-Request-Id", id)

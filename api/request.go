@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,14 +18,28 @@ import (
 	"github.com/warmroute/warmroute/tokenize"
 )
 
-// prefixIDHeader carries a prefix id. Its pattern and limits are Amazon
-// SageMaker Runtime's: 1 to 64 characters, the first not a space, the rest
-// printable ASCII.
+// Headers of Amazon SageMaker Runtime.
 const (
-	prefixIDHeader  = "X-Amzn-SageMaker-Prefix-Aware-Id"
-	variantHeader   = "X-Amzn-SageMaker-Target-Variant"
-	prefixIDPattern = `^[!-~][ -~]{0,63}$`
+	prefixIDHeader = "X-Amzn-SageMaker-Prefix-Aware-Id"
+	variantHeader  = "X-Amzn-SageMaker-Target-Variant"
 )
+
+// maxPrefixID is the longest prefix id in characters.
+const maxPrefixID = 64
+
+// validPrefixID follows Amazon SageMaker Runtime's pattern: 1 to 64 characters,
+// the first not a space, the rest printable ASCII.
+func validPrefixID(s string) bool {
+	if s == "" || len(s) > maxPrefixID || s[0] == ' ' {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
 
 // route is one of the routes that go to a worker.
 type route struct {
@@ -146,7 +159,7 @@ func decode(encoding string, data []byte, limit int64) ([]byte, error) {
 // readHeaders takes what the headers say of routing.
 func (r *request) readHeaders(h http.Header) *apiError {
 	if values, ok := h[http.CanonicalHeaderKey(prefixIDHeader)]; ok {
-		if len(values) != 1 || !regexp.MustCompile(prefixIDPattern).MatchString(values[0]) {
+		if len(values) != 1 || !validPrefixID(values[0]) {
 			return newError(http.StatusBadRequest, codePrefixID,
 				"%s must be 1 to 64 printable ASCII characters, the first not a space", prefixIDHeader).at(prefixIDHeader)
 		}

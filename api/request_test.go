@@ -74,6 +74,24 @@ func TestC15_RouterErrorsHaveTheEnvelopeAndACode(t *testing.T) {
 	}
 }
 
+func TestIDsFollowTheirRules(t *testing.T) {
+	for id, want := range map[string]bool{
+		"a": true, "tenant 7!": true, "~": true, strings.Repeat("x", 64): true,
+		"": false, " a": false, "a\tb": false, "\x7f": false, "caf\u00e9": false, strings.Repeat("x", 65): false,
+	} {
+		if got := validPrefixID(id); got != want {
+			t.Errorf("prefix id %q: %v, want %v", id, got, want)
+		}
+	}
+	for id, want := range map[string]bool{
+		"abc-1.2_3:4": true, strings.Repeat("x", 128): true, "": false, "a b": false, "a\nb": false, strings.Repeat("x", 129): false,
+	} {
+		if got := validRequestID(id); got != want {
+			t.Errorf("request id %q: %v, want %v", id, got, want)
+		}
+	}
+}
+
 func TestC16_UnknownRoutesAndMethodsHaveTheEnvelope(t *testing.T) {
 	f := newFront(t, 1)
 	for _, path := range []string{"/v1/nothing", "/x.php", "/"} {
