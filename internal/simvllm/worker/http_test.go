@@ -74,7 +74,7 @@ func TestStreamSaysTheSameAsTheWholeAnswer(t *testing.T) {
 	b := start(t)
 	whole := b.post("/v1/chat/completions", chat("Hello", `,"max_tokens":40,"n":2,"return_token_ids":true`))
 	resp := b.do(t.Context(), http.MethodPost, "/v1/chat/completions", chat("Hello", `,"max_tokens":40,"n":2,"return_token_ids":true,"stream":true`))
-	defer resp.Body.Close() //nolint:errcheck // read only
+	defer resp.Body.Close()
 	if got := resp.Header.Get("Content-Type"); got != "text/event-stream; charset=utf-8" {
 		t.Errorf("Content-Type %q", got)
 	}
@@ -116,7 +116,7 @@ func TestStreamSaysTheSameAsTheWholeAnswer(t *testing.T) {
 func TestStreamHasUsageInItsLastEventIfAskedFor(t *testing.T) {
 	b := start(t)
 	resp := b.do(t.Context(), http.MethodPost, "/v1/completions", completion(`"Once upon a time"`, `,"stream":true,"stream_options":{"include_usage":true}`))
-	defer resp.Body.Close() //nolint:errcheck // read only
+	defer resp.Body.Close()
 	events := b.events(resp.Body)
 	last := events[len(events)-1]
 	if last.Usage == nil || last.Usage.CompletionTokens != defaultCompletion || len(last.Choices) != 0 {

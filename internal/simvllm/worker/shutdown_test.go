@@ -49,7 +49,7 @@ func TestStreamCutByTheEnginesStopEndsWithAnError(t *testing.T) {
 	b := start(t)
 	b.runner.hold(2)
 	resp := b.do(t.Context(), http.MethodPost, "/v1/completions", completion(`"Hello"`, `,"stream":true`))
-	defer resp.Body.Close() //nolint:errcheck // read only
+	defer resp.Body.Close()
 	eventually(t, func() bool { return b.runner.stats().Generated == 2 })
 	b.stop()
 	<-b.ended

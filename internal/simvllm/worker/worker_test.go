@@ -139,7 +139,7 @@ type answer struct {
 func (b *bench) call(method, path, body string) (int, answer) {
 	b.t.Helper()
 	resp := b.do(b.t.Context(), method, path, body)
-	defer resp.Body.Close() //nolint:errcheck // read only
+	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		b.t.Fatal(err)
@@ -225,7 +225,7 @@ func eventually(t testing.TB, so func() bool) {
 func (b *bench) metric(name string) string {
 	b.t.Helper()
 	resp := b.do(b.t.Context(), http.MethodGet, "/metrics", "")
-	defer resp.Body.Close() //nolint:errcheck // read only
+	defer resp.Body.Close()
 	sc := bufio.NewScanner(resp.Body)
 	for sc.Scan() {
 		if labels, value, ok := strings.Cut(sc.Text(), "} "); ok && strings.HasPrefix(labels, name+"{") {
