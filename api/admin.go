@@ -11,10 +11,7 @@ import (
 
 func (s *Server) adminRoutes() *echo.Echo {
 	e := newEcho(openAIErrors)
-	for _, path := range []string{"/health", "/healthz", "/livez"} {
-		e.GET(path, alive)
-	}
-	e.GET("/readyz", s.ready)
+	s.healthRoutes(e)
 	e.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(s.o.Registry, promhttp.HandlerOpts{Registry: s.o.Registry})))
 	e.GET("/admin/v1/status", s.status)
 	e.POST("/admin/v1/explain", s.explain)

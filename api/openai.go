@@ -97,7 +97,7 @@ type modelCard struct {
 func (s *Server) modelList() []modelCard {
 	list := []modelCard{}
 	for _, e := range s.o.Scheduler.Endpoints() {
-		list = append(list, modelCard{ID: e.Model(), Object: "model", OwnedBy: "warmroute", Root: e.Model()})
+		list = append(list, modelCard{ID: e.Model(), Object: "model", Created: s.started.Unix(), OwnedBy: "warmroute", Root: e.Model()})
 		var adapters []string
 		for _, v := range e.Variants() {
 			for _, i := range v.Instances() {
@@ -107,7 +107,7 @@ func (s *Server) modelList() []modelCard {
 		slices.Sort(adapters)
 		parent := e.Model()
 		for _, name := range slices.Compact(adapters) {
-			list = append(list, modelCard{ID: name, Object: "model", OwnedBy: "warmroute", Root: name, Parent: &parent})
+			list = append(list, modelCard{ID: name, Object: "model", Created: s.started.Unix(), OwnedBy: "warmroute", Root: name, Parent: &parent})
 		}
 	}
 	return list

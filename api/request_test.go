@@ -369,6 +369,19 @@ func TestWithoutATokenizerBodiesAreMatchedByTheirBytes(t *testing.T) {
 	}
 }
 
+func TestHealthAnswersHEADToo(t *testing.T) {
+	f := newFront(t, 1)
+	for _, path := range []string{"/health", "/healthz", "/livez", "/readyz", "/v1/models"} {
+		req, err := http.NewRequest(http.MethodHead, f.public.URL+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := f.do(req); r.status != http.StatusOK || r.body != "" {
+			t.Errorf("HEAD %s: %d %q", path, r.status, r.body)
+		}
+	}
+}
+
 func TestNotReadySaysSo(t *testing.T) {
 	f := newFront(t, 1, func(o *Options) { o.Ready = func() (bool, string) { return false, "draining" } })
 	if r := f.get(f.admin.URL + "/readyz"); r.status != http.StatusServiceUnavailable || !strings.Contains(r.body, "draining") {

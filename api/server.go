@@ -55,6 +55,7 @@ const defaultMaxBody = 25 << 20
 type Server struct {
 	o       Options
 	client  *http.Client // to the workers
+	started time.Time
 	metrics *metrics
 	prompts prompts
 	buffers sync.Pool // of *[copyBuffer]byte
@@ -85,7 +86,7 @@ func New(o Options) (*Server, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{o: o, client: newClient(o.Timeouts), metrics: newMetrics(o.Registry)}
+	s := &Server{o: o, client: newClient(o.Timeouts), started: o.Now(), metrics: newMetrics(o.Registry)}
 	s.public, s.admin = s.publicRoutes(), s.adminRoutes()
 	return s, nil
 }
@@ -106,13 +107,20 @@ func (s *Server) publicRoutes() *echo.Echo {
 	for _, path := range []string{"/v1/embeddings", "/v1/responses", "/v1/rerank", "/v1/score"} {
 		e.POST(path, s.openAI(route{path: path}))
 	}
-	e.GET("/v1/models", s.models)
+	e.Match(reading(), "/v1/models", s.models)
 	e.POST("/endpoints/:name/invocations", s.invocations)
-	for _, path := range []string{"/health", "/healthz", "/livez"} {
-		e.GET(path, alive)
-	}
-	e.GET("/readyz", s.ready)
+	s.healthRoutes(e)
 	return e
+}
+
+// reading are the methods that only read: some balancers probe with HEAD.
+func reading() []string { return []string{http.MethodGet, http.MethodHead} }
+
+func (s *Server) healthRoutes(e *echo.Echo) {
+	for _, path := range []string{"/health", "/healthz", "/livez"} {
+		e.Match(reading(), path, alive)
+	}
+	e.Match(reading(), "/readyz", s.ready)
 }
 
 // newEcho is an echo whose own errors are written by write.
