@@ -18,6 +18,7 @@ const (
 	codeModel     code = "model_not_found"
 	codePrefixID  code = "invalid_prefix_id"
 	codeTooLarge  code = "request_too_large"
+	codeSlow      code = "request_timeout"
 	codeEncoding  code = "unsupported_encoding"
 	codeRoute     code = "route_not_found"
 	codeMethod    code = "method_not_allowed"

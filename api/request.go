@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -82,9 +83,15 @@ func (s *Server) readBody(c echo.Context, r *request) *apiError {
 	if req.ContentLength > 0 {
 		buf.Grow(int(req.ContentLength) + bytes.MinRead)
 	}
+	control := http.NewResponseController(c.Response().Writer)
+	_ = control.SetReadDeadline(s.o.Now().Add(s.o.Timeouts.ReadBody)) // not every body has one
 	_, err := buf.ReadFrom(http.MaxBytesReader(c.Response(), req.Body, limit))
+	_ = control.SetReadDeadline(time.Time{})
 	var over *http.MaxBytesError
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.Response().Header().Set("Connection", "close") // the rest is not read
+		return newError(http.StatusRequestTimeout, codeSlow, "the body took longer than %s to come; timeouts.read_body bounds it", s.o.Timeouts.ReadBody)
 	case errors.As(err, &over):
 		s.discard(c)
 		return tooLarge

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -89,6 +90,23 @@ func TestIDsFollowTheirRules(t *testing.T) {
 		if got := validRequestID(id); got != want {
 			t.Errorf("request id %q: %v, want %v", id, got, want)
 		}
+	}
+}
+
+func TestI13_ASlowBodyIsEnded(t *testing.T) {
+	f := newFront(t, 1, func(o *Options) { o.Timeouts.ReadBody = 100 * time.Millisecond })
+	conn, err := net.Dial("tcp", strings.TrimPrefix(f.public.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+	answer, err := io.ReadAll(conn) // ends since the router closes the connection
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || !strings.Contains(string(answer), string(codeSlow)) {
+		t.Errorf("got %v: %s", err, answer)
+	}
+	if f.workers[0].count() != 0 {
+		t.Error("half a request reached a worker")
 	}
 }
 

@@ -42,8 +42,10 @@ type Options struct {
 	Now          func() time.Time // nil: time.Now
 }
 
-// Timeouts bound what a worker may take; 0 takes the default in brackets.
+// Timeouts bound what the client and a worker may take; 0 takes the default in
+// brackets.
 type Timeouts struct {
+	ReadBody  time.Duration // [1 min] the client's whole body
 	Connect   time.Duration // [2 s] connection made
 	FirstByte time.Duration // [10 min] head of the answer
 	Chunk     time.Duration // [2 min] between two chunks, and for the client to take one
@@ -70,6 +72,9 @@ func New(o Options) (*Server, error) {
 	}
 	if o.MaxBodyBytes == 0 {
 		o.MaxBodyBytes = defaultMaxBody
+	}
+	if o.Timeouts.ReadBody == 0 {
+		o.Timeouts.ReadBody = time.Minute
 	}
 	if o.Timeouts.Connect == 0 {
 		o.Timeouts.Connect = 2 * time.Second

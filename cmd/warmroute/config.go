@@ -59,6 +59,7 @@ type LimitsConfig struct {
 // TimeoutsConfig bounds how long each step may take.
 type TimeoutsConfig struct {
 	ReadHeader time.Duration `yaml:"read_header"` // client: whole request head
+	ReadBody   time.Duration `yaml:"read_body"`   // client: whole request body
 	Idle       time.Duration `yaml:"idle"`        // client: keep-alive connection without a request
 	Connect    time.Duration `yaml:"connect"`     // worker: connection made
 	FirstByte  time.Duration `yaml:"first_byte"`  // worker: head of the answer
@@ -137,6 +138,7 @@ func defaultConfig() Config {
 		Limits:      LimitsConfig{MaxBodyBytes: 32 << 20, MaxHeaderBytes: 64 << 10, Retries: 2},
 		Timeouts: TimeoutsConfig{
 			ReadHeader: 10 * time.Second,
+			ReadBody:   time.Minute,
 			Idle:       2 * time.Minute,
 			Connect:    2 * time.Second,
 			FirstByte:  10 * time.Minute,

@@ -132,7 +132,7 @@ func (r *router) apiOptions() (api.Options, error) {
 			r.samples.offer(sample{endpoint, url, kind, body}, time.Now())
 		},
 		HideReceipt: !c.Receipt, MaxBodyBytes: c.Limits.MaxBodyBytes, Retries: c.Limits.Retries,
-		Timeouts: api.Timeouts{Connect: c.Timeouts.Connect, FirstByte: c.Timeouts.FirstByte, Chunk: c.Timeouts.Chunk},
+		Timeouts: api.Timeouts{ReadBody: c.Timeouts.ReadBody, Connect: c.Timeouts.Connect, FirstByte: c.Timeouts.FirstByte, Chunk: c.Timeouts.Chunk},
 	}, nil
 }
 

@@ -99,6 +99,7 @@ func (n NATSConfig) check(c *checker) {
 
 func (t TimeoutsConfig) check(c *checker) {
 	c.positive("timeouts.read_header", t.ReadHeader)
+	c.positive("timeouts.read_body", t.ReadBody)
 	c.positive("timeouts.idle", t.Idle)
 	c.positive("timeouts.connect", t.Connect)
 	c.positive("timeouts.first_byte", t.FirstByte)
