@@ -103,7 +103,8 @@ func TestC05_OddShapesAreNeverAnEmptyPrompt(t *testing.T) {
 		t.Error("two requests with different parts have the same ids")
 	}
 	for body, want := range map[string]string{
-		`{"messages":[{"role":"user","content":123}]}`: "unknown_shape",
+		`{"messages":[{"role":"user","content":123}]}`:      "unknown_shape",
+		`{"messages":[{"role":"developer","content":"x"}]}`: "developer_role",
 		`{"messages":[]}`:                "empty_prompt",
 		`{"messages":null}`:              "unknown_shape",
 		`{}`:                             "unknown_shape",

@@ -233,6 +233,9 @@ func (c *chat) readMessage(raw []byte) error {
 			return errShape
 		}
 	}
+	if m.role == "developer" {
+		return errDeveloper
+	}
 	if err := c.readContent(&m, content); err != nil {
 		return err
 	}

@@ -52,6 +52,7 @@ const (
 	errTruncate     uncertain = "truncate_prompt_tokens"
 	errContinue     uncertain = "continue_final_message"
 	errMedia        uncertain = "media"
+	errDeveloper    uncertain = "developer_role" // vLLM 0.16 passes it as it is, 0.32 as system
 	errTokenRange   uncertain = "token_out_of_range"
 	errEncoder      uncertain = "encoder_error"
 	errClock        uncertain = "template_clock"

@@ -97,7 +97,7 @@ def conversation(r):
     """A random request; most are such as a client could send."""
     messages = []
     if r.random() < 0.5:
-        messages.append({"role": r.choice(["system", "system", "developer"]), "content": content(r)})
+        messages.append({"role": "system", "content": content(r)})
     for _ in range(r.randrange(1, 4)):
         messages.append({"role": "user", "content": content(r)})
         kind = r.random()
