@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -80,6 +81,10 @@ func (m *models) prepare(endpoints []EndpointConfig, logger *slog.Logger) (commi
 		}
 		if opened[o] == nil {
 			model, err := tokenize.OpenModel(o)
+			if errors.Is(err, tokenize.ErrFamily) && t.Encoder == "" {
+				logger.Warn("no encoder of this build knows the endpoint's tokenizer: prompts are matched by their raw bytes", "endpoint", e.EndpointName, "error", err)
+				continue
+			}
 			if err != nil {
 				return nil, fmt.Errorf("endpoints[%d].Tokenizer (%s): %w", i, e.EndpointName, err)
 			}

@@ -3,8 +3,11 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -94,6 +97,28 @@ func TestTokensThatDifferAreNotTrustedUntilMended(t *testing.T) {
 	}
 	if r.models.get("e") == nil {
 		t.Error("a worker that can't be reached cost the trust")
+	}
+}
+
+func TestATokenizerOfAnotherFamilyMeansRawBytes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokenizer.json")
+	if err := os.WriteFile(path, []byte(`{"version":"1.0","added_tokens":[],"normalizer":{"type":"NFC"},"pre_tokenizer":null,"decoder":null,"model":{"type":"WordPiece","vocab":{}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var logs strings.Builder
+	m := newModels()
+	endpoint := EndpointConfig{EndpointName: "e", Model: "m", Tokenizer: TokenizerConfig{Path: path}}
+	commit, err := m.prepare([]EndpointConfig{endpoint}, newLogger(&logs, "json", slog.LevelInfo))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit()
+	if m.get("e") != nil || !strings.Contains(logs.String(), "raw bytes") {
+		t.Errorf("got %v, logged %s", m.get("e"), logs.String())
+	}
+	endpoint.Tokenizer.Encoder = "native"
+	if _, err := m.prepare([]EndpointConfig{endpoint}, quietLogger()); err == nil {
+		t.Error("an encoder that was asked for and can't be had is no error")
 	}
 }
 
