@@ -86,7 +86,9 @@ func (s *Server) readBody(c echo.Context, r *request) *apiError {
 	control := http.NewResponseController(c.Response().Writer)
 	_ = control.SetReadDeadline(s.o.Now().Add(s.o.Timeouts.ReadBody)) // not every body has one
 	_, err := buf.ReadFrom(http.MaxBytesReader(c.Response(), req.Body, limit))
-	_ = control.SetReadDeadline(time.Time{})
+	if !errors.Is(err, os.ErrDeadlineExceeded) { // else the server would wait for the rest before it closes
+		_ = control.SetReadDeadline(time.Time{})
+	}
 	var over *http.MaxBytesError
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
