@@ -187,7 +187,7 @@ func TestReplayOfARealWorkerGivesItsEvents(t *testing.T) {
 		{"vllm-0.32.0_bs32_sha256_cbor_byteshash_lora.jsonl.gz", 125, false}, // adapters and salts
 	} {
 		t.Run(tt.file, func(t *testing.T) {
-			got, want := replay(t, readCapture(t, "testdata/"+tt.file))
+			got, want := replay(t, readCapture(t, "../../feedback/testdata/"+tt.file))
 			if len(want) < tt.batches || len(got) != len(want) {
 				t.Errorf("%d batches, the real worker %d, at least %d in the capture", len(got), len(want), tt.batches)
 			}
