@@ -60,6 +60,7 @@ type instanceView struct {
 	URL           string   `json:"url"`
 	Ready         bool     `json:"ready"`
 	InFlight      int      `json:"in_flight"`
+	Elsewhere     int      `json:"in_flight_elsewhere"` // by way of other routers
 	QueuedPrefill int      `json:"queued_prefill_tokens"`
 	BlockSize     int      `json:"block_size"`
 	Trust         string   `json:"trust"`
@@ -83,7 +84,7 @@ func (s *Server) status(c echo.Context) error {
 			for _, i := range v.Instances() {
 				trust, reason := i.Trust()
 				vv.Instances = append(vv.Instances, instanceView{
-					Name: i.Name(), URL: i.URL(), Ready: i.Ready(), InFlight: i.InFlight(), QueuedPrefill: i.QueuedPrefill(),
+					Name: i.Name(), URL: i.URL(), Ready: i.Ready(), InFlight: i.InFlight(), Elsewhere: i.Elsewhere(), QueuedPrefill: i.QueuedPrefill(),
 					BlockSize: i.BlockSize(), Trust: trust.String(), TrustReason: reason, Adapters: i.Adapters(),
 				})
 			}

@@ -17,6 +17,7 @@ type Candidacy struct {
 	MatchedTokens   int    `json:"matched_tokens"`
 	ConfirmedTokens int    `json:"confirmed_tokens"`
 	InFlight        int    `json:"in_flight"`
+	Elsewhere       int    `json:"in_flight_elsewhere,omitempty"` // by way of other routers
 	QueuedPrefill   int    `json:"queued_prefill_tokens"`
 	Trust           string `json:"trust"`
 	TrustReason     string `json:"trust_reason"`
@@ -43,7 +44,7 @@ func (s *Scheduler) Explain(r *Request) (*Explanation, error) {
 	for _, i := range v.instances {
 		trust, reason := i.Trust()
 		entry := Candidacy{
-			Instance: i.name, InFlight: i.InFlight(), QueuedPrefill: i.QueuedPrefill(), Trust: trust.String(), TrustReason: reason,
+			Instance: i.name, InFlight: i.InFlight(), Elsewhere: i.Elsewhere(), QueuedPrefill: i.QueuedPrefill(), Trust: trust.String(), TrustReason: reason,
 			Why: i.ineligible(r),
 		}
 		for _, k := range c.candidates {

@@ -52,16 +52,18 @@ const placementsPerBlock = 4
 // address. Its identity is its pointer.
 type Instance struct {
 	// What every pick reads comes first, to lie in one cache line.
-	inFlight     atomic.Int64   // leases not yet done; grows under the endpoint's lock only
-	prefill      atomic.Int64   // tokens of its requests that are not yet computed; same
-	blockSize    atomic.Int64   // tokens per block
-	rank         uint64         // the name's hash, for rendezvous and ties
-	handle       radix.Instance // in held
-	placedHandle radix.Instance // in placed: what was sent for each prefix id
-	sinceHandle  radix.Instance // in placed: what was sent since its trust was lost
-	unsure       atomic.Bool    // trust is Recovering or Stale
-	notReady     atomic.Bool
-	removed      atomic.Bool // set under the endpoint's lock
+	inFlight         atomic.Int64   // leases not yet done; grows under the endpoint's lock only
+	prefill          atomic.Int64   // tokens of its requests that are not yet computed; same
+	elsewhere        atomic.Int64   // in flight by way of other routers
+	blockSize        atomic.Int64   // tokens per block
+	rank             uint64         // the name's hash, for rendezvous and ties
+	handle           radix.Instance // in held
+	placedHandle     radix.Instance // in placed: what was sent for each prefix id
+	sinceHandle      radix.Instance // in placed: what was sent since its trust was lost
+	unsure           atomic.Bool    // trust is Recovering or Stale
+	notReady         atomic.Bool
+	removed          atomic.Bool  // set under the endpoint's lock
+	elsewherePrefill atomic.Int64 // as prefill, by way of other routers
 
 	endpoint, name, url string
 	held, placed        *radix.Index

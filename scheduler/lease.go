@@ -37,6 +37,7 @@ type Lease struct {
 	placement    placement // zero: none was remembered
 	held, placed radix.Ticket
 	since        radix.Ticket // in placed
+	told         uint64       // the number that other routers know its prediction by; 0: none
 }
 
 // Acquire matches, picks and reserves. It never waits. The caller ends the
@@ -60,6 +61,7 @@ func (s *Scheduler) Acquire(r *Request, now time.Time) (*Lease, error) {
 		if l == nil {
 			continue // the choice went away since it was found eligible
 		}
+		s.loaded()
 		s.predict(c, l, r, k, now)
 		s.metrics.decisions.WithLabelValues(e.name, string(l.Rule)).Inc()
 		return l, nil
@@ -93,20 +95,15 @@ func (s *Scheduler) reserve(c *scratch, e *Endpoint, v *Variant, r *Request, now
 // predict says that the instance is about to hold the prompt's blocks.
 func (s *Scheduler) predict(c *scratch, l *Lease, r *Request, k *candidate, now time.Time) {
 	keys := r.chain(k.size)
-	if len(keys) == 0 {
-		return
+	l.held, l.placed, l.since = s.believe(c, k.Instance, k.unsure, r.PrefixID, keys, now)
+	none := radix.Ticket{}
+	if s.hooks.Predicted == nil || l.held == none && l.placed == none && l.since == none && l.placement.on == nil {
+		return // all of it is known already, here and hence elsewhere
 	}
-	l.held = s.held.Predict(k.handle, keys, now)
-	if r.PrefixID == "" && !k.unsure {
-		return
-	}
-	keys = c.withID(keys, r.PrefixID)
-	if r.PrefixID != "" {
-		l.placed = s.placed.Predict(k.placedHandle, keys, now)
-	}
-	if k.unsure {
-		l.since = s.placed.Predict(k.sinceHandle, keys, now)
-	}
+	l.told = s.predictions.Add(1)
+	s.hooks.Predicted(l.told, Prediction{
+		Endpoint: k.endpoint, Instance: k.name, PrefixID: r.PrefixID, Keys: keys, Beginning: l.placement.beginning,
+	})
 }
 
 // variant chooses the variant, by name or by weight among those that have an
@@ -180,6 +177,7 @@ func whyNone(e *Endpoint, r *Request) string {
 func (l *Lease) FirstToken() {
 	if !l.prefilled.Swap(true) {
 		l.Instance.prefill.Add(-l.prefill)
+		l.scheduler.loaded()
 	}
 }
 
@@ -189,15 +187,20 @@ func (l *Lease) Done(o Outcome) {
 		return
 	}
 	l.FirstToken()
+	s := l.scheduler
 	if o == Failed {
-		l.scheduler.held.Withdraw(l.held)
-		l.scheduler.placed.Withdraw(l.placed)
-		l.scheduler.placed.Withdraw(l.since)
-		if l.placement.on != nil {
-			l.shared.mu.Lock()
-			l.shared.spread.remove(l.placement)
-			l.shared.mu.Unlock()
+		s.withdraw(l.shared, l.placement, l.held, l.placed, l.since)
+		if l.told != 0 {
+			s.hooks.Withdrawn(l.told)
 		}
 	}
 	l.Instance.inFlight.Add(-1)
+	s.loaded()
+}
+
+// loaded tells the other routers that a count has changed.
+func (s *Scheduler) loaded() {
+	if s.hooks.Loaded != nil {
+		s.hooks.Loaded()
+	}
 }

@@ -34,8 +34,8 @@ func (m *metrics) forget(endpoint string) {
 // instanceCollector reads the instances' own counters at each scrape, so that
 // no gauge can drift and a removed instance has no series.
 type instanceCollector struct {
-	scheduler                *Scheduler
-	inFlight, prefill, trust *prometheus.Desc
+	scheduler                           *Scheduler
+	inFlight, elsewhere, prefill, trust *prometheus.Desc
 }
 
 func newInstanceCollector(s *Scheduler) *instanceCollector {
@@ -43,6 +43,7 @@ func newInstanceCollector(s *Scheduler) *instanceCollector {
 	return &instanceCollector{
 		scheduler: s,
 		inFlight:  prometheus.NewDesc("warmroute_instance_in_flight", "Requests in flight.", labels, nil),
+		elsewhere: prometheus.NewDesc("warmroute_instance_in_flight_elsewhere", "Requests in flight by way of other routers, as last heard.", labels, nil),
 		prefill:   prometheus.NewDesc("warmroute_instance_queued_prefill_tokens", "Prompt tokens in flight believed to be uncomputed.", labels, nil),
 		trust:     prometheus.NewDesc("warmroute_instance_trust", "1 for the state that the instance's events are in.", append(labels, "state"), nil),
 	}
@@ -51,6 +52,7 @@ func newInstanceCollector(s *Scheduler) *instanceCollector {
 // Describe is [prometheus.Collector]'s.
 func (c *instanceCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.inFlight
+	ch <- c.elsewhere
 	ch <- c.prefill
 	ch <- c.trust
 }
@@ -59,6 +61,7 @@ func (c *instanceCollector) Describe(ch chan<- *prometheus.Desc) {
 func (c *instanceCollector) Collect(ch chan<- prometheus.Metric) {
 	for i := range c.scheduler.fleet.Load().instances {
 		ch <- prometheus.MustNewConstMetric(c.inFlight, prometheus.GaugeValue, float64(i.InFlight()), i.endpoint, i.name)
+		ch <- prometheus.MustNewConstMetric(c.elsewhere, prometheus.GaugeValue, float64(i.Elsewhere()), i.endpoint, i.name)
 		ch <- prometheus.MustNewConstMetric(c.prefill, prometheus.GaugeValue, float64(i.QueuedPrefill()), i.endpoint, i.name)
 		trust, _ := i.Trust()
 		for _, t := range []Trust{Blind, Live, Recovering, Stale} {

@@ -47,7 +47,7 @@ const (
 func (c *scratch) pick(v *Variant, r *Request, cold blockkey.Key, seed uint64, sp *spread) (int, Rule) {
 	for j := range c.candidates {
 		k := &c.candidates[j]
-		k.load = k.inFlight.Load()
+		k.load = k.inFlight.Load() + k.elsewhere.Load()
 	}
 	if len(c.candidates) == 1 {
 		return 0, RuleSingle
@@ -164,7 +164,7 @@ func (c *scratch) kvAware(r *Request, cold blockkey.Key, seed uint64, sp *spread
 	least := 0
 	for j := range c.candidates {
 		k, b := &c.candidates[j], &c.candidates[least]
-		k.cost = int(k.prefill.Load()) + uncachedWeight*(r.PromptTokens-k.matched) + requestCost*int(k.load)
+		k.cost = int(k.prefill.Load()+k.elsewherePrefill.Load()) + uncachedWeight*(r.PromptTokens-k.matched) + requestCost*int(k.load)
 		if k.cost < b.cost || k.cost == b.cost && (k.ids < b.ids || k.ids == b.ids && luckier(k, b, seed)) {
 			least = j
 		}

@@ -26,6 +26,7 @@ type Options struct {
 	Placed     *radix.Index          // where each prefix id's prompts were sent
 	Rand       *rand.Rand            // breaks ties; used under a lock
 	Registerer prometheus.Registerer // nil: no metrics
+	Hooks      Hooks                 // zero: there are no other routers
 }
 
 // Scheduler is the fleet and the decisions on it.
@@ -33,6 +34,8 @@ type Scheduler struct {
 	held, placed *radix.Index
 	scratch      sync.Pool // of *scratch
 	metrics      *metrics
+	hooks        Hooks
+	predictions  atomic.Uint64 // that Hooks.Predicted was told of
 
 	randMu sync.Mutex
 	rand   *rand.Rand // guarded by randMu
@@ -50,7 +53,7 @@ type fleet struct {
 
 // New makes a scheduler without endpoints.
 func New(o Options) *Scheduler {
-	s := &Scheduler{held: o.Held, placed: o.Placed, rand: o.Rand}
+	s := &Scheduler{held: o.Held, placed: o.Placed, rand: o.Rand, hooks: o.Hooks}
 	s.scratch.New = func() any { return new(scratch) }
 	s.fleet.Store(&fleet{})
 	s.metrics = newMetrics(s, o.Registerer)
