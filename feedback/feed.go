@@ -18,6 +18,8 @@ type member struct {
 
 	trust  scheduler.Trust
 	reason string
+	// unanswered is how many questions NATS found nobody to answer to.
+	unanswered int
 	// doubted is when the instance was last found unreachable: until each rank
 	// has been heard after it, what it held counts for nothing.
 	doubted time.Time

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -93,6 +94,8 @@ type Subscriber struct {
 	results chan fetched
 
 	doubts chan doubt // from any goroutine
+
+	unheard atomic.Pointer[unheard] // read by any goroutine; nil before the first tick
 
 	dropped   int // by the NATS client, as last seen
 	probeAt   time.Time
@@ -291,6 +294,7 @@ func (s *Subscriber) tick(events *nats.Subscription) {
 	for p, n := range phases {
 		s.metrics.streams.WithLabelValues(p.String()).Set(float64(n))
 	}
+	s.countUnheard()
 	s.tellStrangers(now)
 }
 
@@ -339,10 +343,16 @@ func (s *Subscriber) receiveHead(msg *nats.Msg, rest string) {
 		return
 	}
 	instance, err := untoken(parts[1])
-	if err != nil || len(msg.Header) == 0 || msg.Header.Get("Status") != "" {
-		return // nobody answers
+	if err != nil || len(msg.Header) == 0 {
+		return
 	}
 	m := s.members[memberKey{endpoint, instance}]
+	if msg.Header.Get("Status") != "" { // nobody answers
+		if m != nil {
+			m.unanswered++
+		}
+		return
+	}
 	h, err := parseHead(msg)
 	if m == nil || err != nil {
 		s.metrics.decodeErrors.Inc()

@@ -18,6 +18,7 @@ type Config struct {
 
 	Log      LogConfig      `yaml:"log"`
 	NATS     NATSConfig     `yaml:"nats"`
+	Replicas ReplicasConfig `yaml:"replicas"`
 	Tree     TreeConfig     `yaml:"tree"`
 	Limits   LimitsConfig   `yaml:"limits"`
 	Timeouts TimeoutsConfig `yaml:"timeouts"`
@@ -42,6 +43,11 @@ type NATSConfig struct {
 	KeyFile         string `yaml:"key_file"`
 }
 
+// ReplicasConfig is how the routers in front of one fleet know each other.
+type ReplicasConfig struct {
+	Group string `yaml:"group"` // routers of one group on one NATS share counts and predictions; "" = this one is alone
+}
+
 // TreeConfig bounds the global radix tree.
 type TreeConfig struct {
 	MaxBytes      int64         `yaml:"max_bytes"`      // most bytes of memory; 0 = no limit
@@ -64,6 +70,7 @@ type TimeoutsConfig struct {
 	Connect    time.Duration `yaml:"connect"`     // worker: connection made
 	FirstByte  time.Duration `yaml:"first_byte"`  // worker: head of the answer
 	Chunk      time.Duration `yaml:"chunk"`       // worker: between two chunks of the answer
+	Warm       time.Duration `yaml:"warm"`        // start: not ready until the instances have said what they hold, for at most so long
 	DrainDelay time.Duration `yaml:"drain_delay"` // shutdown: not ready, still taking requests
 	Drain      time.Duration `yaml:"drain"`       // shutdown: for running requests to end
 }
@@ -134,6 +141,7 @@ func defaultConfig() Config {
 		Receipt:     true,
 		Log:         LogConfig{Level: "info", Format: "json"},
 		NATS:        NATSConfig{URL: "nats://127.0.0.1:4222"},
+		Replicas:    ReplicasConfig{Group: "default"},
 		Tree:        TreeConfig{MaxBytes: 4 << 30, PredictionTTL: time.Minute, CacheBlocks: 1 << 16},
 		Limits:      LimitsConfig{MaxBodyBytes: 32 << 20, MaxHeaderBytes: 64 << 10, Retries: 2},
 		Timeouts: TimeoutsConfig{
@@ -143,6 +151,7 @@ func defaultConfig() Config {
 			Connect:    2 * time.Second,
 			FirstByte:  10 * time.Minute,
 			Chunk:      2 * time.Minute,
+			Warm:       10 * time.Second,
 			DrainDelay: 2 * time.Second,
 			Drain:      time.Minute,
 		},

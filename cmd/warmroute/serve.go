@@ -19,6 +19,7 @@ import (
 
 	"github.com/warmroute/warmroute/api"
 	"github.com/warmroute/warmroute/feedback"
+	"github.com/warmroute/warmroute/internal/replica"
 	"github.com/warmroute/warmroute/radix"
 	"github.com/warmroute/warmroute/scheduler"
 	"github.com/warmroute/warmroute/tokenize"
@@ -44,8 +45,12 @@ type router struct {
 	samples   samples
 	nats      *nats.Conn // nil without events
 	events    *feedback.Subscriber
+	outbox    *replica.Outbox   // what the scheduler tells the other routers
+	replicas  *replica.Replicas // nil: there are none
 	api       *api.Server
 	draining  atomic.Bool
+	warmBy    time.Time   // when it serves however much it knows
+	warm      atomic.Bool // it knew enough, or the time has come
 }
 
 // serve runs the router until ctx ends, and then lets the running requests
@@ -82,7 +87,7 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 }
 
 func newRouter(src source, cfg *Config, stderr io.Writer) (*router, error) {
-	r := &router{source: src, config: cfg, level: new(slog.LevelVar), registry: prometheus.NewRegistry(), models: newModels()}
+	r := &router{source: src, config: cfg, level: new(slog.LevelVar), registry: prometheus.NewRegistry(), models: newModels(), outbox: replica.NewOutbox(), warmBy: time.Now().Add(cfg.Timeouts.Warm)}
 	r.samples.queue = make(chan sample, 1)
 	r.level.Set(level(cfg.Log.Level))
 	r.logger = newLogger(stderr, cfg.Log.Format, r.level)
@@ -97,6 +102,7 @@ func newRouter(src source, cfg *Config, stderr io.Writer) (*router, error) {
 	r.registry.MustRegister(newTreeCollector(r.held, placed))
 	r.scheduler = scheduler.New(scheduler.Options{
 		Held: r.held, Placed: placed, Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), Registerer: r.registry,
+		Hooks: r.hooks(),
 	})
 	if err := r.apply(cfg); err != nil {
 		return nil, err
@@ -144,10 +150,22 @@ func (r *router) ready() (ok bool, why string) {
 		return false, "draining"
 	case r.nats == nil:
 		return true, "no NATS configured: the tree lives on predictions"
-	case !r.nats.IsConnected():
-		return true, "NATS is not connected: the tree lives on predictions"
 	}
-	return true, "NATS is connected"
+	why = "NATS is connected"
+	if !r.nats.IsConnected() {
+		why = "NATS is not connected: the tree lives on predictions"
+	}
+	unheard, of := r.events.Unheard()
+	if unheard == 0 {
+		r.warm.Store(true)
+		return true, why
+	}
+	why += fmt.Sprintf("; %d of %d instances have not said what they hold", unheard, of)
+	if !r.warm.Load() && time.Now().Before(r.warmBy) {
+		return false, why + ", and are waited for"
+	}
+	r.warm.Store(true) // from now on only draining makes it unready
+	return true, why
 }
 
 // connect begins the NATS connection and the subscription to the events.
@@ -168,7 +186,27 @@ func (r *router) connect() error {
 		r.close()
 		return fmt.Errorf("subscribe to KV events: %w", err)
 	}
+	if r.config.Replicas.Group == "" {
+		return nil
+	}
+	r.replicas, err = replica.New(replica.Options{
+		Conn: nc, Scheduler: r.scheduler, Outbox: r.outbox, Logger: r.logger, Registerer: r.registry, Now: time.Now,
+		Group: r.config.Replicas.Group, Keep: r.config.Tree.PredictionTTL,
+	})
+	if err != nil {
+		r.close()
+		return fmt.Errorf("share with the other routers: %w", err)
+	}
 	return nil
+}
+
+// hooks are what the scheduler tells other routers with, none if there can't be
+// any.
+func (r *router) hooks() scheduler.Hooks {
+	if r.config.NATS.URL == "" || r.config.Replicas.Group == "" {
+		return scheduler.Hooks{}
+	}
+	return r.outbox.Hooks()
 }
 
 // apply makes the configuration's endpoints current: all of it or nothing.
@@ -222,6 +260,9 @@ func (r *router) run(ctx context.Context, public, admin net.Listener) error {
 	group.Go(func() error { return r.checkHealth(parts) })
 	if r.events != nil {
 		group.Go(func() error { return r.events.Run(parts) })
+	}
+	if r.replicas != nil {
+		group.Go(func() error { return r.replicas.Run(parts) })
 	}
 	if r.source.path != "" {
 		group.Go(func() error { return watch(parts, r.source.path, r.logger, r.reload) })

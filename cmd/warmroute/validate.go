@@ -63,6 +63,9 @@ func (cfg *Config) validate() []string {
 	c.oneOf("log.level", cfg.Log.Level, "debug", "info", "warn", "error")
 	c.oneOf("log.format", cfg.Log.Format, "json", "text")
 	cfg.NATS.check(&c)
+	if g := cfg.Replicas.Group; g != "" && !regexp.MustCompile(instanceNamePattern).MatchString(g) {
+		c.fail("replicas.group", g, "at most 63 of A-Z a-z 0-9 _ and -, or nothing for a router that is alone")
+	}
 	c.between("tree.max_bytes", cfg.Tree.MaxBytes, 0, 1<<50)
 	c.positive("tree.prediction_ttl", cfg.Tree.PredictionTTL)
 	c.between("tree.cache_blocks", int64(cfg.Tree.CacheBlocks), 1, 1<<30)
@@ -105,6 +108,9 @@ func (t TimeoutsConfig) check(c *checker) {
 	c.positive("timeouts.first_byte", t.FirstByte)
 	c.positive("timeouts.chunk", t.Chunk)
 	c.positive("timeouts.drain", t.Drain)
+	if t.Warm < 0 {
+		c.fail("timeouts.warm", t.Warm, "a duration, 0s for not to wait")
+	}
 	if t.DrainDelay < 0 {
 		c.fail("timeouts.drain_delay", t.DrainDelay, "a duration, 0s for none")
 	}

@@ -20,6 +20,7 @@ type status struct {
 				Name, Trust string
 				Ready       bool
 				InFlight    int `json:"in_flight"`
+				Elsewhere   int `json:"in_flight_elsewhere"`
 			}
 		}
 	}
