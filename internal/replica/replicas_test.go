@@ -239,7 +239,6 @@ func TestAServerOfTheClusterGoes(t *testing.T) {
 	ns[0].Shutdown()
 	rs[0].acquire(2, 160)
 	eventually(t, "the next is heard of", func() bool { return rs[1].elsewhere() == 2 && rs[2].elsewhere() == 2 })
-
 }
 
 func TestAPartitionIsMendedOnBothSides(t *testing.T) {

@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/warmroute/warmroute/internal/blockkey"
 	"github.com/warmroute/warmroute/radix"
 	"github.com/warmroute/warmroute/scheduler"
-	"pgregory.net/rapid"
 )
 
 const endpoint = "llama"
