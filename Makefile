@@ -68,6 +68,25 @@ $(TMP)/hf/libtokenizers.a:
 test-hf: hf ## Compare the native encoder with Hugging Face's
 	CGO_ENABLED=1 CGO_LDFLAGS="-L$(TMP)/hf" go test -tags hf -timeout 10m ./tokenize/...
 
+# How long each fuzz target runs, and how many texts the encoders are compared on.
+FUZZTIME ?= 30s
+DIFF     ?= 1200000
+
+.PHONY: fuzz
+fuzz: hf ## Compare the encoders on DIFF random texts, then run every fuzz target for FUZZTIME
+	WARMROUTE_DIFF=$(DIFF) WARMROUTE_SEED=$${SEED:-$$RANDOM} CGO_ENABLED=1 CGO_LDFLAGS="-L$(TMP)/hf" \
+		go test -tags hf -count=1 -v -timeout 6h -run 'HF' ./tokenize
+	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
+			echo "== $$(dirname $$file) $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
+		done; \
+	done
+
+.PHONY: bench-tokens
+bench-tokens: hf $(TOKENIZER) ## Measure the token path beside daulet/tokenizers; writes bench/out/tokens.json
+	CGO_ENABLED=1 CGO_LDFLAGS="-L$(TMP)/hf" go run -tags hf ./bench/tokens -tokenizer $(TOKENIZER)
+
 .PHONY: bench-index
 bench-index: ## Measure the tree; writes bench/out/index.json
 	go run ./bench/index

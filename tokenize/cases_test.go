@@ -166,6 +166,35 @@ func TestC07_TheLastOfEqualKeysCounts(t *testing.T) {
 	}
 }
 
+func TestDeveloperMessagesAreWhatTheWorkersMakeOfThem(t *testing.T) {
+	m := openTest(t, ModelOptions{})
+	text := func(role string) string {
+		t.Helper()
+		body := `{"messages":[{"role":"` + role + `","content":"Be brief."},{"role":"user","content":"Hello."},{"role":"` + role + `","content":"In French."}]}`
+		_, text, err := m.Tokens(Chat, []byte(body))
+		if err != nil {
+			return Reason(err)
+		}
+		return text
+	}
+	if got := text("developer"); got != "developer_role" {
+		t.Errorf("before anything is known: %q", got)
+	}
+	m.SetDeveloperRole(DeveloperAsSystem)
+	if got := text("developer"); got != text("system") {
+		t.Errorf("as system: %q", got)
+	}
+	m.SetDeveloperRole(DeveloperAsIs)
+	// The template has no case for it, and writes the role as it is.
+	if got := text("developer"); !strings.Contains(got, "Today Date: 26 Jul 2024\n\n<|eot_id|><|start_header_id|>developer<|end_header_id|>\n\nBe brief.<|eot_id|>") {
+		t.Errorf("as it is: %q", got)
+	}
+	m.SetDeveloperRole(DeveloperUnknown)
+	if got := text("developer"); got != "developer_role" {
+		t.Errorf("unknown again: %q", got)
+	}
+}
+
 func TestF03_TheDateIsTheTemplates(t *testing.T) {
 	m := openTest(t, ModelOptions{})
 	const body = `{"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{%s}}`

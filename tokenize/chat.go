@@ -43,6 +43,7 @@ type chat struct {
 	effort     bool // reasoning_effort is set, which versions of vLLM pass differently
 	continues  bool // continue_final_message
 	addSpecial bool // add_special_tokens
+	developer  DeveloperRole
 
 	arena []byte // holds the texts
 }
@@ -54,8 +55,9 @@ func (c *chat) reset() {
 
 // readChat reads body, which checkJSON has passed. The last of equal keys
 // counts, as in Python.
-func (c *chat) readChat(body []byte) error {
+func (c *chat) readChat(body []byte, d DeveloperRole) error {
 	c.reset()
+	c.developer = d
 	var messages, tools, kwargs, documents []byte
 	cur := members(body)
 	for key, val, ok := cur.member(); ok; key, val, ok = cur.member() {
@@ -234,7 +236,13 @@ func (c *chat) readMessage(raw []byte) error {
 		}
 	}
 	if m.role == "developer" {
-		return errDeveloper
+		switch c.developer {
+		case DeveloperAsIs:
+		case DeveloperAsSystem:
+			m.role = "system"
+		case DeveloperUnknown:
+			return errDeveloper
+		}
 	}
 	if err := c.readContent(&m, content); err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/warmroute/warmroute/tokenize/tokenizetest"
 )
 
 // sampleTexts are texts in ten languages and some code, written for this test.
@@ -106,26 +108,4 @@ func longText(r *rand.Rand, n int) string {
 
 // prose is n bytes or a little more of English-like sentences in which no
 // paragraph comes twice.
-func prose(r *rand.Rand, n int) string {
-	words := strings.Fields(`the a of to and in that it is was for on are as with his they at be this have from or one had by
-		word but not what all were we when your can said there use an each which she do how their if will up other about out many
-		then them these so some her would make like him into time has look two more write go see number no way could people my than
-		first water been call who oil its now find long down day did get come made may part over new sound take only little work know
-		place year live me back give most very after thing our just name good sentence man think say great where help through much
-		before line right too mean old any same tell boy follow came want show also around form three small set put end does another
-		router worker cache prefix scheduler instance latency throughput tokenizer template conversation assistant deployment`)
-	var b strings.Builder
-	for b.Len() < n {
-		for i := range 6 + r.IntN(12) {
-			w := words[r.IntN(len(words))]
-			if i == 0 {
-				w = strings.ToUpper(w[:1]) + w[1:]
-			} else {
-				b.WriteByte(' ')
-			}
-			b.WriteString(w)
-		}
-		b.WriteString([]string{". ", ". ", "? ", ", so ", ".\n\n"}[r.IntN(5)])
-	}
-	return b.String()
-}
+func prose(r *rand.Rand, n int) string { return tokenizetest.Prose(r, n) }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/tidwall/gjson"
 )
@@ -231,7 +232,8 @@ func (e *native) loadSpecials(list gjson.Result) error {
 				return fieldError(name+flag, "is true")
 			}
 		}
-		content, id := item.Get("content").String(), item.Get("id").Uint()
+		// A copy: a part of the file would keep all of it in memory.
+		content, id := strings.Clone(item.Get("content").String()), item.Get("id").Uint()
 		if !form.MatchString(content) {
 			return fieldError(name+"content", "is %.80q, want <|name|>", content)
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tidwall/gjson"
 )
@@ -38,6 +39,8 @@ type Model struct {
 	prefixes *prefixCache // nil: none, as for any other encoder
 	template template
 	states   sync.Pool // of *state
+
+	developer atomic.Int32 // a DeveloperRole
 }
 
 // template renders chats. llama31 and engine are the two.
@@ -156,7 +159,7 @@ func tokenName(config []byte, key string) string {
 	if v.Type != gjson.String {
 		return ""
 	}
-	return v.Str
+	return strings.Clone(v.Str) // a part of the file would keep all of it
 }
 
 // readTemplate reads a template from a .jinja file or a tokenizer_config.json:
@@ -176,7 +179,7 @@ func readTemplate(path string) (string, error) {
 	if v.IsArray() {
 		v = v.Get(`#(name=="default").template`)
 	}
-	return v.String(), nil
+	return strings.Clone(v.String()), nil
 }
 
 // Encoder is the model's encoder.

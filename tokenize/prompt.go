@@ -52,7 +52,7 @@ func (m *Model) Prompt(p *Prompt, kind Kind, body []byte, prefixLength int, root
 		s = &state{}
 	}
 	defer m.states.Put(s)
-	if err := m.read(s, kind, body, prefixLength); err != nil {
+	if err := m.read(s, kind, body, prefixLength, m.DeveloperRole()); err != nil {
 		return err
 	}
 	var err error
@@ -139,8 +139,12 @@ func (p *Prompt) nextKeys() []blockkey.Key {
 // Tokens returns the ids of a request's whole prompt, and its text (empty for a
 // prompt of ids). It fails with an [ErrUncertain].
 func (m *Model) Tokens(kind Kind, body []byte) (ids []Token, text string, err error) {
+	return m.tokens(kind, body, m.DeveloperRole())
+}
+
+func (m *Model) tokens(kind Kind, body []byte, d DeveloperRole) (ids []Token, text string, err error) {
 	s := &state{}
-	err = m.read(s, kind, body, 0)
+	err = m.read(s, kind, body, 0, d)
 	if err == nil {
 		err = m.encodeText(s)
 	}
@@ -154,7 +158,7 @@ func (m *Model) Tokens(kind Kind, body []byte) (ids []Token, text string, err er
 }
 
 // read renders the text of a body's prompt, or reads its ids.
-func (m *Model) read(s *state, kind Kind, body []byte, limit int) error {
+func (m *Model) read(s *state, kind Kind, body []byte, limit int, d DeveloperRole) error {
 	s.ids, s.start, s.isIDs = s.ids[:0], false, false
 	s.text.reset(limit)
 	if err := checkJSON(body); err != nil {
@@ -166,7 +170,7 @@ func (m *Model) read(s *state, kind Kind, body []byte, limit int) error {
 	if m.template == nil {
 		return errTemplate
 	}
-	if err := s.chat.readChat(body); err != nil {
+	if err := s.chat.readChat(body, d); err != nil {
 		return err
 	}
 	for _, k := range s.chat.kwargs.keys {

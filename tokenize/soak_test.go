@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+
+	"github.com/warmroute/warmroute/tokenize/tokenizetest"
 )
 
 // TestDistinctPromptsLeaveMemoryFlat sends prompts that differ, each with one of
@@ -92,7 +94,18 @@ func TestTheTablesAreSmall(t *testing.T) {
 	words, pairs := e.vocab.bytes(), 8*len(e.merges.slots)+4*len(e.merges.into)
 	classes := len(e.classes.pages)<<pageBits + 2*len(e.classes.index)
 	t.Logf("words %d KiB, merges %d KiB, classes %d KiB", words>>10, pairs>>10, classes>>10)
-	if total := words + pairs + classes; total > 20<<20 {
+	total := words + pairs + classes
+	if total > 20<<20 {
 		t.Errorf("%d bytes of tables, want at most 20 MiB", total)
 	}
+	// And nothing else stays, such as the file that they were read from.
+	before := heap()
+	m, err := OpenModel(ModelOptions{TokenizerPath: tokenizetest.Path(t), Template: "llama3.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if grown := heap() - before; grown > int64(total)+2<<20 {
+		t.Errorf("a model keeps %d KiB, its tables are %d KiB", grown>>10, total>>10)
+	}
+	runtime.KeepAlive(m)
 }

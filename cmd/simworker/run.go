@@ -30,6 +30,7 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("open the tokenizer: %w", err)
 	}
+	model.SetDeveloperRole(tokenize.DeveloperAsSystem) // as vLLM 0.32 does
 	if c.engine.HashSeed == 0 {
 		c.engine.HashSeed = rand.Uint64()
 	}

@@ -42,30 +42,39 @@ func probes() []string {
 // compares ours. The error says that there is no verdict: the worker can't be
 // reached, or doesn't answer /tokenize.
 func compareTokens(ctx context.Context, client *http.Client, url string, model *tokenize.Model, served string, kind tokenize.Kind, body []byte) (parity, error) {
+	theirs, err := workerTokens(ctx, client, url, served, body)
+	if err != nil {
+		return parity{}, err
+	}
+	ours, _, err := model.Tokens(kind, body)
+	if err != nil {
+		return parity{}, fmt.Errorf("our own tokens: %w", err)
+	}
+	return compareIDs(ours, theirs), nil
+}
+
+// workerTokens are the worker's own tokens of a request's body.
+func workerTokens(ctx context.Context, client *http.Client, url, served string, body []byte) ([]tokenize.Token, error) {
 	var request map[string]json.RawMessage
 	if err := json.Unmarshal(body, &request); err != nil {
-		return parity{}, fmt.Errorf("read the probe: %w", err)
+		return nil, fmt.Errorf("read the probe: %w", err)
 	}
 	name, err := json.Marshal(served)
 	if err != nil {
-		return parity{}, fmt.Errorf("write the model's name: %w", err)
+		return nil, fmt.Errorf("write the model's name: %w", err)
 	}
 	request["model"] = name
 	data, err := json.Marshal(request)
 	if err != nil {
-		return parity{}, fmt.Errorf("write the probe: %w", err)
+		return nil, fmt.Errorf("write the probe: %w", err)
 	}
 	var answer struct {
 		Tokens []tokenize.Token `json:"tokens"`
 	}
 	if err := postJSON(ctx, client, url+"/tokenize", data, &answer); err != nil {
-		return parity{}, err
+		return nil, err
 	}
-	ours, _, err := model.Tokens(kind, data)
-	if err != nil {
-		return parity{}, fmt.Errorf("our own tokens: %w", err)
-	}
-	return compareIDs(ours, answer.Tokens), nil
+	return answer.Tokens, nil
 }
 
 func compareIDs(ours, theirs []tokenize.Token) parity {

@@ -131,6 +131,7 @@ func (r *router) checkParityOnce(ctx context.Context, client *http.Client, metri
 		}
 		metrics.equal.WithLabelValues(e.EndpointName).Set(value)
 	}
+	r.learnDeveloperRole(ctx, client, r.live.Load().Endpoints)
 	return complete
 }
 
