@@ -15,10 +15,10 @@ func (t *tree) hold(n *node, s *source, lo, hi int) {
 // drop records that s no longer holds blocks lo…hi-1 of n, which have no
 // predictions, as they were confirmed. The caller tidies n.
 func (t *tree) drop(n *node, s *source, lo, hi int) {
-	t.sids.lose(s.sid)
 	c := n.cover(s.sid).without(lo, hi)
 	t.putOdd(n, s.sid, c.odd)
 	t.settle(n, s.sid, c, n.forecast(s.of))
+	t.lost(s.sid)
 }
 
 // endGuesses ends all predictions of blocks lo…hi-1 of n.
@@ -49,8 +49,8 @@ func (t *tree) refresh(n *node, c *contents) {
 		f = nil
 	}
 	for _, s := range c.sources {
-		t.sids.lose(s.sid)
 		t.settle(n, s.sid, n.cover(s.sid), f)
+		t.lost(s.sid)
 	}
 }
 
@@ -65,8 +65,9 @@ func (t *tree) putOdd(n *node, sid uint32, b bitset) {
 
 // settle writes the slot of a source with this cover and forecast. It is one
 // atomic store, so a reader sees the state before or after. For a source that
-// loses something, lose comes first.
+// loses something, lost comes next.
 func (t *tree) settle(n *node, sid uint32, c cover, f *forecast) {
+	t.change()
 	tab := n.slots.Load()
 	i, old := tab.find(sid)
 	if c.empty() && f == nil {
@@ -90,6 +91,7 @@ func (t *tree) settle(n *node, sid uint32, c cover, f *forecast) {
 	if !tab.roomy() {
 		tab = t.resize(n, tab)
 	}
+	t.change()
 	tab.add(v)
 	t.countHolders(tab.live-1, tab.live)
 }
@@ -109,6 +111,7 @@ func (t *tree) resize(n *node, old *slots) *slots {
 		}
 	}
 	t.count.slotCap += len(next.word) - len(old.word)
+	t.change()
 	n.slots.Store(next)
 	return next
 }

@@ -8,7 +8,8 @@ import "sync"
 //   - a node's keys and its table of slots are still the ones it read from: so
 //     each slot was in force when it was read;
 //   - a source's version is still what it was before its first slot was read: so
-//     the source lost nothing in between, and everything read of it is true now.
+//     the source lost nothing in between, or its last loss is not told of yet, and
+//     everything read of it was true at one moment (see lost).
 //
 // A source that fails is read again, by itself; one that goes on failing gets no
 // credit this time. Losing some credit in a race is allowed, inventing it is not.
@@ -77,7 +78,9 @@ func (t *tree) follow(sc *scratch, keys []Key) bool {
 		if n == nil {
 			break
 		}
+		t.step()
 		own := n.keys.Load()
+		t.step()
 		if own == nil {
 			return false
 		}
@@ -109,12 +112,14 @@ func (t *tree) gather(sc *scratch) bool {
 			continue
 		}
 		version := chunks[sid/sidChunk][sid%sidChunk].version.Load()
+		t.step()
 		s := slot(w.Load()) // again: after the version
 		if version&1 == 1 || s.sid() != sid || s.all() == 0 {
 			continue
 		}
 		sc.cands = append(sc.cands, candidate{sid, version, int32(min(s.confirmed(), first.hi)), int32(min(s.all(), first.hi))})
 	}
+	t.step()
 	if !first.steady() {
 		return false
 	}
@@ -127,6 +132,7 @@ func (t *tree) gather(sc *scratch) bool {
 			if int(c.all) != before {
 				continue
 			}
+			t.step()
 			if _, s := st.slots.find(c.sid); s != 0 {
 				c.add(s, before, st.hi)
 				carried = true
@@ -153,7 +159,9 @@ func (t *tree) again(sc *scratch, c *candidate) bool {
 	before := 0
 	for j := range sc.path {
 		st := &sc.path[j]
+		t.step()
 		_, s := st.slots.find(c.sid)
+		t.step()
 		if !st.steady() {
 			return false
 		}
@@ -187,7 +195,9 @@ func (t *tree) credit(dst []Match, sc *scratch) []Match {
 	for i := range sc.cands {
 		c := &sc.cands[i]
 		st := &chunks[c.sid/sidChunk][c.sid%sidChunk]
+		t.step()
 		instance := st.instance.Load()
+		t.step()
 		ok := st.version.Load() == c.version
 		if !ok {
 			if instance, ok = t.insist(sc, c, st); !ok {

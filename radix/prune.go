@@ -132,9 +132,9 @@ func (t *tree) vacate(n *node) int {
 	tab := n.slots.Load()
 	for i := range tab.word {
 		if sid := slot(tab.word[i].Load()).sid(); sid != 0 {
-			t.sids.lose(sid)
 			t.putOdd(n, sid, nil)
 			t.settle(n, sid, cover{}, nil)
+			t.lost(sid)
 		}
 	}
 	return gone

@@ -66,7 +66,7 @@ func (r *racer) step() {
 	for i, k := range keys {
 		hs[i] = splitmix(k + uint64(s.Rank)<<8 + uint64(r.i))
 	}
-	switch op := r.rnd.IntN(12); op {
+	switch op := r.rnd.IntN(15); op {
 	case 0, 1, 2, 3:
 		r.do(func() { r.m.store(s, keys, hs) }, func() { _ = r.x.StoreRoot(s, keys, hs) })
 	case 4, 5, 6, 7: // a piece from the middle, forwards or backwards
@@ -87,6 +87,62 @@ func (r *racer) step() {
 	case 11:
 		if r.rnd.IntN(4) == 0 {
 			r.do(func() { r.m.clear(r.i) }, func() { r.x.Clear(r.i) })
+		}
+	case 12, 13, 14: // what follows a block that it holds, though its beginning may be gone
+		if len(keys) < 2 {
+			return
+		}
+		at := 1 + r.rnd.IntN(len(keys)-1)
+		if _, ok := r.m.source(s).blocks[hs[at-1]]; ok {
+			r.do(func() { r.m.store(s, keys[at:], hs[at:]) }, func() { _ = r.x.Store(s, hs[at-1], keys[at:], hs[at:]) })
+		}
+	}
+}
+
+// known are the names of a prompt's blocks on one source.
+func (r *racer) known(prompt int, s Source) (keys []Key, hs []Hash) {
+	keys = r.prompts[prompt]
+	for _, k := range keys {
+		hs = append(hs, splitmix(k+uint64(s.Rank)<<8+uint64(r.i)))
+	}
+	return keys, hs
+}
+
+// begin lets a source hold the first n blocks of a prompt and nothing else.
+func (r *racer) begin(prompt, n int, s Source) {
+	keys, hs := r.known(prompt, s)
+	r.do(func() { r.m.clear(r.i) }, func() { r.x.Clear(r.i) })
+	r.do(func() { r.m.store(s, keys[:n], hs[:n]) }, func() { _ = r.x.StoreRoot(s, keys[:n], hs[:n]) })
+}
+
+// trick does what would fool a reader that mixes moments: blocks at the
+// beginning go, and only then come those at the end; a prompt's end goes, and
+// another's takes its place in the node.
+func (r *racer) trick(prompt, n int, s Source) {
+	keys, hs := r.known(prompt, s)
+	switch r.rnd.IntN(6) {
+	case 0:
+		a := r.rnd.IntN(n - 1)
+		gone := hs[a : a+1+r.rnd.IntN(n-1-a)]
+		r.do(func() { r.m.remove(s, gone) }, func() { r.x.Remove(s, gone) })
+	case 1:
+		if _, ok := r.m.source(s).blocks[hs[n-1]]; ok && n < len(keys) {
+			r.do(func() { r.m.store(s, keys[n:], hs[n:]) }, func() { _ = r.x.Store(s, hs[n-1], keys[n:], hs[n:]) })
+		}
+	case 2:
+		gone := hs[r.rnd.IntN(n):]
+		r.do(func() { r.m.remove(s, gone) }, func() { r.x.Remove(s, gone) })
+	case 3:
+		keys, hs := r.known(r.rnd.IntN(len(r.prompts)), s)
+		r.do(func() { r.m.store(s, keys, hs) }, func() { _ = r.x.StoreRoot(s, keys, hs) })
+	case 4:
+		var g given
+		r.do(func() { g.model = r.m.predict(r.i, keys[:n], r.now) }, func() { g.real = r.x.Predict(r.i, keys[:n], r.now) })
+		r.given = append(r.given, g)
+	case 5:
+		if k := len(r.given); k > 0 {
+			g := r.given[k-1]
+			r.do(func() { r.m.withdraw(r.i, g.model) }, func() { r.x.Withdraw(g.real) })
 		}
 	}
 }

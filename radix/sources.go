@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // sidState is what readers know of a source number.
 type sidState struct {
-	// version goes up before each loss of a block. It is odd once the source's
+	// version goes up after each loss of a block. It is odd once the source's
 	// contents are cleared, and even again when the number has a new owner.
 	version  atomic.Uint32
 	instance atomic.Uint32 // with manyRanks if the instance has other sources
@@ -65,9 +65,14 @@ func (t *sidTable) release(s *source) {
 	t.free = append(t.free, s.sid)
 }
 
-// lose must come before a source's loss becomes visible.
-func (t *sidTable) lose(sid uint32) {
-	if st := t.state(sid); st.version.Load()&1 == 0 {
+// lost must come after a source's loss has become visible, and before anything
+// that the source gains. Then a reader that finds the version as it was has seen
+// one moment: what it read before a loss that is not told of yet was true just
+// before that loss, and nothing has been gained since. (Told of before, a reader
+// could note the new version, read the old slot, and add a later gain to it.)
+func (t *tree) lost(sid uint32) {
+	t.change()
+	if st := t.sids.state(sid); st.version.Load()&1 == 0 {
 		st.version.Add(2)
 	}
 }

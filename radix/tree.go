@@ -18,6 +18,23 @@ type tree struct {
 	// predicted counts the blocks with a guess, of cleared instances too.
 	predicted int
 	spans     []span // scratch
+
+	// Tests stop readers and the writer between their steps here.
+	readerStep, writerStep func()
+}
+
+// step is between two loads of a reader.
+func (t *tree) step() {
+	if t.readerStep != nil {
+		t.readerStep()
+	}
+}
+
+// change comes before a store that readers see.
+func (t *tree) change() {
+	if t.writerStep != nil {
+		t.writerStep()
+	}
 }
 
 // counts are kept as things change, so that reading them costs nothing.
@@ -160,7 +177,10 @@ func (t *tree) setKeys(r *run, keys []Key) {
 	}
 }
 
-func (t *tree) show(n *node, keys []Key) { n.keys.Store(&keys) }
+func (t *tree) show(n *node, keys []Key) {
+	t.change()
+	n.keys.Store(&keys)
+}
 
 // appendKeys adds keys to the end of r. Its last node grows by what fits.
 func (t *tree) appendKeys(r *run, keys []Key) {
@@ -197,11 +217,14 @@ func (t *tree) addNode(n *node, parent *node) {
 	t.count.depths[bucket(n.depth)]++
 	t.count.holders[bucket(n.slots.Load().live)]++
 	t.count.slotCap += len(n.slots.Load().word)
+	t.change()
 	t.dir.put(n)
 }
 
 func (t *tree) dropNode(n *node) {
+	t.change()
 	t.dir.remove(n)
+	t.change()
 	n.keys.Store(nil)
 	n.parent.disown(n)
 	t.count.nodes--
