@@ -240,6 +240,30 @@ func TestPruningKeepsTheBudgetAndWhatWasHit(t *testing.T) {
 	}
 }
 
+func TestOfALongPromptTheEndIsGivenUpFirst(t *testing.T) {
+	const budget = 400 << 10
+	x := New(Options{MaxBytes: budget})
+	s := Source{Instance: x.AddInstance()}
+	long := seq(0, 1000)
+	mustStore(t, x, s, long)
+	for n := 1; x.Stats().Pruned == 0; n++ {
+		more := seq(1000*n, 1000)
+		if err := x.Store(s, long[len(long)-1], more, more); err != nil {
+			t.Fatal(err)
+		}
+		long = append(long, more...)
+	}
+	if got := matchOf(x, s.Instance, long).Blocks; got < len(long)/2 || got == len(long) {
+		t.Errorf("%d blocks of %d are left, want most of the beginning", got, len(long))
+	}
+	if st := x.Stats(); int(st.Pruned)+st.Entries != len(long) || st.Bytes > budget {
+		t.Errorf("%d pruned and %d left of %d, in %d B", st.Pruned, st.Entries, len(long), st.Bytes)
+	}
+	if err := x.check(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMatchAllocatesNothing(t *testing.T) {
 	if underRace {
 		t.Skip("sync.Pool drops things at random under the race detector")

@@ -64,6 +64,9 @@ func (x *Index) check() error {
 	if n != t.count {
 		return fmt.Errorf("counts %+v, counted %+v", t.count, n)
 	}
+	if bytes, tickets := x.owned(); bytes != x.bytes.Load() || tickets != t.tickets {
+		return fmt.Errorf("%d bytes of tables and %d tickets, counted %d and %d", bytes, tickets, x.bytes.Load(), t.tickets)
+	}
 	if d := t.dir.at.Load(); d.live != n.nodes {
 		return fmt.Errorf("directory has %d nodes, %d reachable", d.live, n.nodes)
 	}
@@ -133,6 +136,26 @@ func (t *tree) checkNode(k *node) (covered int, err error) {
 		}
 	}
 	return covered, nil
+}
+
+// owned adds up what the sources and contents have of their own.
+func (x *Index) owned() (bytes int64, tickets int) {
+	for _, in := range x.instances {
+		if in == nil {
+			continue
+		}
+		tickets += in.now.tickets.live()
+		for _, s := range in.now.sources {
+			bytes += s.bytes()
+		}
+	}
+	for _, d := range x.grave.list {
+		tickets += d.of.tickets.live()
+		for _, s := range d.sources {
+			bytes += s.bytes()
+		}
+	}
+	return bytes, tickets
 }
 
 // names counts what refers to each run, and the blocks that have an entry.

@@ -16,8 +16,10 @@ type Index struct {
 	o       Options
 	matcher matcher
 
+	pruning sync.Mutex // one prune at a time
+
 	// gate is held for reading by every change, for writing by what needs all
-	// instances to stand still (pruning, a snapshot of several).
+	// instances to stand still (a snapshot).
 	gate sync.RWMutex
 
 	instancesMu sync.RWMutex
@@ -78,7 +80,7 @@ func (x *Index) newContents(i Instance) *contents {
 	return c
 }
 
-// enter returns i, locked and protected from pruning; leave undoes it.
+// enter returns i, locked; leave undoes it.
 func (x *Index) enter(i Instance) *instance {
 	x.gate.RLock()
 	x.instancesMu.RLock()

@@ -91,6 +91,7 @@ func (t *tree) predict(c *contents, keys []Key, room int, now time.Time, spans [
 		return 0, spans[:0]
 	}
 	c.tickets.push(ticket{at: now, pieces: pieces})
+	t.tickets++
 	return seq, spans[:0]
 }
 
@@ -123,8 +124,8 @@ func (t *tree) guess(sp span, c *contents, seq uint64) bool {
 		f = &forecast{of: c}
 		sp.n.forecasts = append(sp.n.forecasts, f)
 	}
-	for len(f.blocks) < sp.hi {
-		f.blocks = append(f.blocks, guess{})
+	if more := sp.hi - len(f.blocks); more > 0 {
+		f.blocks = append(f.blocks, make([]guess, more)...)
 	}
 	added := false
 	for i := sp.lo; i < sp.hi; i++ {
@@ -193,6 +194,7 @@ func (t *tree) dropOldest(c *contents) {
 		t.endTicket(c, tk, c.tickets.first())
 	}
 	c.tickets.pop()
+	t.tickets--
 }
 
 // fit ends tickets, oldest first, until the rest is within room blocks.
@@ -211,5 +213,6 @@ func (t *tree) withdraw(c *contents, seq uint64) {
 	t.endTicket(c, tk, seq)
 	for c.tickets.live() > 0 && c.tickets.at(0).pieces == nil {
 		c.tickets.pop()
+		t.tickets--
 	}
 }

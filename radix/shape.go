@@ -54,12 +54,13 @@ func (t *tree) split(n *node, at int) {
 	}
 }
 
-// mergeDown joins n with its only child, if that is what it has. The child's
-// holders join n's before n shows the longer keys, and the child leaves last.
-func (t *tree) mergeDown(n *node) {
+// mergeDown joins n with its only child, if that is what it has, and reports
+// whether it was. The child's holders join n's before n shows the longer keys,
+// and the child leaves last.
+func (t *tree) mergeDown(n *node) bool {
 	m := n.kid
 	if n == &t.root || m == nil || m.next != nil || n.size()+m.size() > maxRun {
-		return
+		return false
 	}
 	if n.run != m.run {
 		t.absorb(n.run, m.run)
@@ -92,6 +93,7 @@ func (t *tree) mergeDown(n *node) {
 	i := slices.Index(n.run.segs, m)
 	n.run.segs = slices.Delete(n.run.segs, i, i+1)
 	t.show(n, n.run.keys[n.start:end:end])
+	return true
 }
 
 // absorb joins run o to the end of run r; places that name o stay good.
@@ -133,17 +135,29 @@ func (t *tree) renew(r *run) *run {
 // tidy restores the shape after holders left n: cuts unheld tails, frees dead
 // nodes upwards, joins single children.
 func (t *tree) tidy(n *node) {
+	// A child that joins n may have an end that is not held, and was to be
+	// tidied later.
+	for again := true; again; again = t.mergeDown(n) && n.kid == nil {
+		if n = t.tidyLeaf(n); n == nil {
+			return
+		}
+	}
+}
+
+// tidyLeaf cuts back a leaf, and frees it and what is above it where nothing is
+// held. It returns the node where it ended if that may be joined with a child.
+func (t *tree) tidyLeaf(n *node) *node {
 	for n != &t.root && n.kid == nil {
 		size := n.size()
 		end := t.heldEnd(n, size)
 		if end == size {
-			return
+			return nil
 		}
 		r := n.run
 		t.cutForecasts(n, end)
 		if end > 0 {
 			t.cutKeys(r, n.start+end)
-			return
+			return nil
 		}
 		up := n.parent
 		start := n.start
@@ -153,7 +167,7 @@ func (t *tree) tidy(n *node) {
 		t.freeIfUnused(r)
 		n = up
 	}
-	t.mergeDown(n)
+	return n
 }
 
 // heldEnd is one more than the last block of n that anyone holds or is

@@ -2,23 +2,28 @@ package radix
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // ErrSnapshot is returned for bytes that are no snapshot.
 var ErrSnapshot = errors.New("radix: bad snapshot")
 
 // snapshotMagic starts a snapshot: the format and its version.
-const snapshotMagic = 0x5752_5452_4545_0001
+const snapshotMagic = 0x5752_5452_4545_0002
 
 // A snapshot is little-endian words: the magic; then for each source 1, its
-// instance, rank and group, and for each node that it holds blocks of, from the
-// root down: 1, the number of keys from the root to the node's end, these keys,
-// and for each hash of a block in the node 1, the block's index among the keys,
-// the hash, the copies; 0. Then 0. At the end 0.
+// instance, rank and group, and for each node that it holds blocks of, or that
+// leads to one, parents first: 1, the number of blocks before it, the number of
+// its keys, these keys, and for each hash of a block in it 1, the block's index
+// among the keys, the hash, the copies; 0. Then 0. At the end 0.
+//
+// A node follows the nodes that lead to it, so the blocks before it are what
+// was read last, up to their number.
 
 // Snapshot writes what instances hold (none named: all of them): confirmed
 // blocks with their hashes and copies, no predictions. Writers wait meanwhile.
@@ -52,34 +57,45 @@ func (x *Index) Snapshot(w io.Writer, instances ...Instance) error {
 }
 
 func (x *Index) snapshotSource(out *words, s *source) {
-	type named struct {
-		index int
-		hash  Hash
-	}
 	byNode := map[*node][]named{}
 	for _, e := range s.table.slots {
 		if e.at.run != 0 {
 			n, i := x.tree.runs[e.at.run].find(int(e.at.off))
-			byNode[n] = append(byNode[n], named{n.depth + i, e.hash})
+			byNode[n] = append(byNode[n], named{i, e.hash, s.copies[e.hash] + 1})
 		}
 	}
 	out.put(1, uint64(s.of.instance), uint64(s.rank), uint64(s.group))
+	var lead []*node // to the node at hand; those after written are not written yet
+	written := 0
 	x.tree.each(&x.tree.root, func(n *node) {
+		for len(lead) > 0 && lead[len(lead)-1] != n.parent {
+			lead = lead[:len(lead)-1]
+		}
+		lead = append(lead, n)
+		written = min(written, len(lead)-1)
 		if len(byNode[n]) == 0 {
 			return
 		}
-		keys := make([]Key, n.depth+n.size())
-		for m := n; m != &x.tree.root; m = m.parent {
-			copy(keys[m.depth:], m.blocks())
+		for ; written < len(lead); written++ {
+			m := lead[written]
+			out.put(1, uint64(m.depth), uint64(m.size()))
+			out.put(m.blocks()...)
+			if m == n {
+				for _, b := range byNode[n] {
+					out.put(1, uint64(b.index), b.hash, uint64(b.copies))
+				}
+			}
+			out.put(0)
 		}
-		out.put(1, uint64(len(keys)))
-		out.put(keys...)
-		for _, b := range byNode[n] {
-			out.put(1, uint64(b.index), b.hash, uint64(s.copies[b.hash]+1))
-		}
-		out.put(0)
 	})
 	out.put(0)
+}
+
+// named is a block of a node by one of its hashes.
+type named struct {
+	index  int
+	hash   Hash
+	copies int
 }
 
 // Restore adds the blocks of a snapshot. as names the instance of this index
@@ -98,8 +114,10 @@ func (x *Index) Restore(r io.Reader, as func(Instance) (Instance, bool)) error {
 			return fmt.Errorf("%w: source out of range", ErrSnapshot)
 		}
 		s := Source{Instance: i, Rank: uint16(rank), Group: uint16(group)}
+		var path []Key
 		for in.more() {
-			if err := x.restoreNode(in, s, ok); err != nil {
+			var err error
+			if path, err = x.restoreNode(in, s, path, ok); err != nil {
 				return err
 			}
 		}
@@ -110,29 +128,35 @@ func (x *Index) Restore(r io.Reader, as func(Instance) (Instance, bool)) error {
 	return nil
 }
 
-func (x *Index) restoreNode(in *words, s Source, wanted bool) error {
-	var keys []Key
-	for n := in.get(); n > 0 && in.err == nil; n-- {
-		keys = append(keys, in.get())
+// restoreNode reads one node, which path leads to, and returns the path to its
+// end.
+func (x *Index) restoreNode(in *words, s Source, path []Key, wanted bool) ([]Key, error) {
+	depth, size := in.get(), in.get()
+	if in.err != nil || depth > uint64(len(path)) {
+		return nil, fmt.Errorf("%w: a node without what leads to it", ErrSnapshot)
 	}
+	path = path[:depth]
+	for ; size > 0 && in.err == nil; size-- {
+		path = append(path, in.get())
+	}
+	var blocks []named
 	for in.more() {
-		at, hash, copies := in.get(), in.get(), in.get()
-		if in.err != nil || at >= uint64(len(keys)) || copies == 0 || copies > 1<<20 {
-			return fmt.Errorf("%w: block out of range", ErrSnapshot)
+		index, hash, copies := in.get(), in.get(), in.get()
+		if in.err != nil || index >= uint64(len(path))-depth || copies == 0 || copies > 1<<20 {
+			return nil, fmt.Errorf("%w: block out of range", ErrSnapshot)
 		}
-		if !wanted {
-			continue
-		}
-		if err := x.restoreBlock(s, keys[:at+1], hash, int(copies)); err != nil {
-			return err
-		}
+		blocks = append(blocks, named{int(depth + index), hash, int(copies)})
 	}
-	return nil
+	if !wanted || len(blocks) == 0 {
+		return path, nil
+	}
+	slices.SortFunc(blocks, func(a, b named) int { return cmp.Compare(a.index, b.index) })
+	return path, x.restoreBlocks(s, path[:blocks[len(blocks)-1].index+1], blocks)
 }
 
-// restoreBlock stores one block by its whole path, whose other blocks need not
-// be held.
-func (x *Index) restoreBlock(s Source, path []Key, hash Hash, copies int) error {
+// restoreBlocks stores blocks by their whole path, whose other blocks need not
+// be held. Their indexes are along the path, ascending, and the last is its end.
+func (x *Index) restoreBlocks(s Source, path []Key, blocks []named) error {
 	in := x.enter(s.Instance)
 	if in == nil {
 		return ErrUnknownInstance
@@ -145,34 +169,39 @@ func (x *Index) restoreBlock(s Source, path []Key, hash Hash, copies int) error 
 	if src == nil {
 		src = x.tree.addSource(in.now, s.Rank, s.Group)
 	}
-	before := len(src.table.slots)
-	src.table.reserve(1)
-	x.bytes.Add(int64(len(src.table.slots)-before) * entryBytes)
-	k, fresh := src.table.claim(hash)
-	if fresh {
-		in.spans = x.tree.place(&x.tree.root, 0, path, in.spans[:0])
-		placed := 0
-		for _, sp := range in.spans {
-			placed += sp.hi - sp.lo
+	defer x.account(src, src.bytes())
+	src.table.reserve(len(blocks))
+	in.spans = x.tree.place(&x.tree.root, 0, path, in.spans[:0])
+	defer func() { x.tree.tidyAll(in.spans) }()
+	span, start := 0, 0 // the span of the block at hand, and the blocks before it
+	for _, b := range blocks {
+		for span < len(in.spans) && b.index >= start+in.spans[span].hi-in.spans[span].lo {
+			start += in.spans[span].hi - in.spans[span].lo
+			span++
 		}
-		if placed < len(path) {
-			src.table.deleteAt(k)
-			x.tree.tidyAll(in.spans)
+		if span == len(in.spans) {
 			return ErrNotChained
 		}
-		last := in.spans[len(in.spans)-1]
-		x.tree.take(src, span{last.n, last.hi - 1, last.hi})
-		last.n.run.refs++
-		src.table.slots[k].at = place{last.n.run.id, uint32(last.n.start + last.hi - 1)}
-		copies--
-	}
-	if copies > 0 {
-		if src.copies == nil {
-			src.copies = map[Hash]int{}
-		}
-		src.copies[hash] += copies
+		src.restore(&x.tree, b, in.spans[span].n, in.spans[span].lo+b.index-start)
 	}
 	return nil
+}
+
+// restore lets s hold the i-th block of n under one hash.
+func (s *source) restore(t *tree, b named, n *node, i int) {
+	k, fresh := s.table.claim(b.hash)
+	if fresh {
+		t.take(s, span{n, i, i + 1})
+		n.run.refs++
+		s.table.slots[k].at = place{n.run.id, uint32(n.start + i)}
+		b.copies--
+	}
+	if b.copies > 0 {
+		if s.copies == nil {
+			s.copies = map[Hash]int{}
+		}
+		s.copies[b.hash] += b.copies
+	}
 }
 
 // words reads or writes 64-bit words; the first error stays.

@@ -82,3 +82,33 @@ func FuzzRestore(f *testing.F) {
 		x.Expire(at(0))
 	})
 }
+
+// Prompts that part all along a long one: what leads to them is written once.
+func TestASnapshotGrowsWithWhatIsHeld(t *testing.T) {
+	x := New(Options{})
+	s := Source{Instance: x.AddInstance()}
+	long := seq(1<<20, 4000)
+	mustStore(t, x, s, long)
+	for n := 10; n < len(long); n += 10 {
+		branch := seq(n*100, 2)
+		if err := x.Store(s, long[n-1], branch, branch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var b bytes.Buffer
+	if err := x.Snapshot(&b); err != nil {
+		t.Fatal(err)
+	}
+	st := x.Stats()
+	if words := b.Len() / 8; words > 5*st.Entries+4*st.Nodes+10 {
+		t.Errorf("%d words for %d blocks in %d nodes", words, st.Entries, st.Nodes)
+	}
+	y := New(Options{})
+	y.AddInstance()
+	if err := y.Restore(&b, func(i Instance) (Instance, bool) { return i, true }); err != nil {
+		t.Fatal(err)
+	}
+	if got := y.Stats(); got.Entries != st.Entries || got.Nodes != st.Nodes || matchOf(y, s.Instance, long).Blocks != len(long) {
+		t.Errorf("restored %+v of %+v", got, st)
+	}
+}

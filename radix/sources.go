@@ -92,6 +92,14 @@ type source struct {
 	twins map[Key]int
 }
 
+// bytes is about what the source's own memory is.
+func (s *source) bytes() int64 {
+	return int64(len(s.table.slots))*entryBytes + int64(len(s.copies)+len(s.twins))*mapBytes
+}
+
+// account notes that a source's memory has changed since it had these bytes.
+func (x *Index) account(s *source, before int64) { x.bytes.Add(s.bytes() - before) }
+
 // contents is what one instance holds and is predicted to hold between two
 // clearings. It is guarded by its instance's lock; a cleared one by the tree's.
 type contents struct {

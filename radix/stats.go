@@ -23,21 +23,21 @@ const (
 	nodeBytes     = int64(unsafe.Sizeof(node{}))
 	runBytes      = int64(unsafe.Sizeof(run{})) + 16
 	guessBytes    = int64(unsafe.Sizeof(guess{}))
-	ticketBytes   = int64(unsafe.Sizeof(ticket{}) + unsafe.Sizeof(piece{}))
+	ticketBytes   = int64(unsafe.Sizeof(ticket{})+2*unsafe.Sizeof(piece{})+unsafe.Sizeof(forecast{})) + 16
+	mapBytes      = 32 // an entry of a map of words
 	contentsBytes = int64(unsafe.Sizeof(contents{}) + unsafe.Sizeof(source{}))
 )
 
 // bytes estimates the memory of the nodes, runs and predictions; the caller holds treeMu.
 func (t *tree) bytes() int64 {
 	n := &t.count
-	return int64(t.predicted)*guessBytes + int64(n.nodes)*nodeBytes + int64(n.runs)*runBytes + int64(len(t.runs)+len(t.freeRuns))*8 +
+	return int64(t.predicted)*guessBytes + int64(t.tickets)*ticketBytes + int64(n.nodes)*nodeBytes + int64(n.runs)*runBytes + int64(len(t.runs)+len(t.freeRuns))*8 +
 		int64(n.keyRoom+n.slotCap+n.oddWords)*8 + int64(len(t.dir.at.Load().slots))*dirSlotBytes
 }
 
 // Stats returns the counts of this moment. It costs a few loads for each instance.
 func (x *Index) Stats() Stats {
 	st := Stats{Pruned: x.pruned.Load()}
-	tickets := 0
 	x.instancesMu.RLock()
 	all := x.instances
 	x.instancesMu.RUnlock()
@@ -49,7 +49,6 @@ func (x *Index) Stats() Stats {
 		st.Instances++
 		st.Entries += in.now.entries()
 		st.Predicted += in.now.predicted
-		tickets += in.now.tickets.live()
 		x.leave(in)
 	}
 	x.treeMu.Lock()
@@ -57,6 +56,6 @@ func (x *Index) Stats() Stats {
 	n := &x.tree.count
 	st.Nodes, st.Blocks, st.Buried = n.nodes, n.keyRoom, x.buried
 	st.Depths, st.Holders = n.depths, n.holders
-	st.Bytes = x.tree.bytes() + x.bytes.Load() + int64(tickets)*ticketBytes + int64(st.Instances)*contentsBytes
+	st.Bytes = x.tree.bytes() + x.bytes.Load() + int64(st.Instances)*contentsBytes
 	return st
 }

@@ -39,6 +39,9 @@ func interleave(t *testing.T, seed uint64) bool {
 	for range warm {
 		racers[rnd.IntN(len(racers))].step()
 	}
+	if rnd.IntN(3) == 0 {
+		x.o.MaxBytes = x.used() // from now on blocks are given up, too
+	}
 	prompts := racePrompts(newWorld())
 	for range rounds {
 		p := rnd.IntN(len(prompts))
@@ -80,7 +83,7 @@ func interleave(t *testing.T, seed uint64) bool {
 		for _, m := range got {
 			l := racers[m.Instance].log
 			want := l.best(p, from[m.Instance], l.started.Load())
-			if m.Blocks > want.Blocks || m.Confirmed > want.Confirmed {
+			if m.over(want, x.o.MaxBytes > 0) {
 				t.Errorf("prompt %d: told %+v, never more than %+v was true", p, m, want)
 				return false
 			}

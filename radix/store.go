@@ -39,9 +39,8 @@ func (x *Index) store(s Source, parent *Hash, keys []Key, hashes []Hash) error {
 		}
 		at = src.table.slots[k].at
 	}
-	before := len(src.table.slots)
+	defer x.account(src, src.bytes())
 	src.table.reserve(len(hashes))
-	x.bytes.Add(int64(len(src.table.slots)-before) * entryBytes)
 	for i := 0; i < len(hashes); {
 		known, fresh := x.claimRun(in, src, hashes[i:])
 		if known > 0 {
@@ -198,6 +197,7 @@ func (x *Index) Remove(s Source, hashes []Hash) (unknown int) {
 	if src == nil {
 		return len(hashes)
 	}
+	defer x.account(src, src.bytes())
 	in.removals = in.removals[:0]
 	touched := 0
 	for i, h := range hashes {
@@ -216,10 +216,7 @@ func (x *Index) Remove(s Source, hashes []Hash) (unknown int) {
 		src.table.deleteAt(k)
 		in.removals = addBlock(in.removals, at)
 	}
-	before := len(src.table.slots)
 	src.table.shrink()
-	x.bytes.Add(int64(len(src.table.slots)-before) * entryBytes)
-
 	x.treeMu.Lock()
 	defer x.treeMu.Unlock()
 	for _, rm := range in.removals {

@@ -75,7 +75,7 @@ func (x *Index) sweepSource(d *dead, n int) int {
 		x.buried--
 	}
 	if d.next == len(s.table.slots) {
-		x.bytes.Add(-int64(len(s.table.slots)) * entryBytes)
+		x.bytes.Add(-s.bytes())
 		t.sids.release(s)
 		d.sources, d.next = d.sources[1:], 0
 	}

@@ -17,6 +17,7 @@ type tree struct {
 	count    counts
 	// predicted counts the blocks with a guess, of cleared instances too.
 	predicted int
+	tickets   int    // of all contents, ended ones that are still in a queue included
 	spans     []span // scratch
 
 	// Tests stop readers and the writer between their steps here.
