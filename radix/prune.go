@@ -266,7 +266,7 @@ func (x *Index) purge(s *source) {
 		x.treeMu.Unlock()
 	}
 	if s.table.used*2 < len(s.table.slots) { // memory is what this is about
-		s.table.rebuild(max(8, s.table.used*3/2))
+		s.table.rebuild(s.table.used * 3 / 2)
 	}
 }
 

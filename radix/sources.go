@@ -94,7 +94,7 @@ type source struct {
 
 // bytes is about what the source's own memory is.
 func (s *source) bytes() int64 {
-	return int64(len(s.table.slots))*entryBytes + int64(len(s.copies)+len(s.twins))*mapBytes
+	return int64(len(s.table.slots))*entryBytes + int64(len(s.table.meta)) + int64(len(s.copies)+len(s.twins))*mapBytes
 }
 
 // account notes that a source's memory has changed since it had these bytes.
